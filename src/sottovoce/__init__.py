@@ -1,0 +1,1 @@
+"""Sottovoce: federated learning with user-level differential privacy for speech recognition."""
