@@ -1,0 +1,70 @@
+"""Worker processes for data work: ordered results, bounded memory, no orphans."""
+
+import ctypes
+import itertools
+import multiprocessing
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+from sottovoce.errors import SottoError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_PR_SET_PDEATHSIG = 1
+_TASKS_PER_WORKER = 3  # in flight: one at work, one waiting, one being written
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent dies, however it dies (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before we asked
+            os._exit(1)
+
+
+def _start_worker(parent: int) -> None:
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
+    """Yield function(task) for every task, in the order of the tasks, computed by `workers` processes.
+
+    Guarantees: at most a few tasks per worker are in flight, so memory does not grow with their number; an error in
+    a task is raised here; workers die with this process. With one worker everything runs in this process.
+    """
+    if workers == 1:
+        yield from map(function, tasks)
+        return
+    executor = ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), initializer=_start_worker, initargs=(os.getpid(),)
+    )
+    remaining = iter(tasks)
+    pending: deque[Future[Result]] = deque()
+    try:
+        for task in itertools.islice(remaining, _TASKS_PER_WORKER * workers):
+            pending.append(executor.submit(function, task))
+        while pending:
+            result = pending.popleft().result()
+            for task in itertools.islice(remaining, 1):
+                pending.append(executor.submit(function, task))
+            yield result
+    except BrokenProcessPool:
+        raise SottoError(
+            "A worker process was killed, perhaps for lack of memory. Run the same command again to go on, "
+            "with fewer --workers."
+        ) from None
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
