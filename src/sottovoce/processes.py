@@ -32,6 +32,8 @@ def die_with_parent(parent: int) -> None:
 def _start_worker(parent: int) -> None:
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    # Decoders print their own notes about odd files; what matters comes back as an error of the task.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stderr__.fileno() if sys.__stderr__ else 2)
 
 
 def available_cores() -> int:

@@ -1,0 +1,88 @@
+"""Reading audio: any file libsndfile decodes (FLAC, WAV, MP3, OGG, ...), as mono float32 at 16 kHz.
+
+Promises: what cannot be used raises BadAudio with a reason that goes into rejected.tsv; nothing is repaired in
+silence. A file that ends before its header says it does is not used.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+import soxr
+
+from sottovoce.data.manifest import Reason
+from sottovoce.features.logmel import SAMPLE_RATE_HZ
+
+Samples = npt.NDArray[np.float32]
+
+_MISSING_SECONDS = 0.1  # MP3 headers may be off by a few frames; more is a cut file
+
+
+class BadAudio(Exception):  # noqa: N818 - a finding about a file, turned into a row of rejected.tsv
+    """Audio that cannot be used, with the reason and what was seen."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        """Keep the reason apart from its detail."""
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+def read_audio(
+    path: Path, start: float | None = None, seconds: float | None = None, channel: int | None = None
+) -> Samples:
+    """Return a file, or `seconds` of it from `start` on, as mono at 16 kHz; channels are averaged unless one is named."""
+    try:
+        if path.stat().st_size == 0:
+            raise BadAudio(Reason.EMPTY_AUDIO, f"{path.name} has no bytes")
+        with soundfile.SoundFile(path) as file:
+            rate = int(file.samplerate)
+            first = round((start or 0.0) * rate)
+            wanted = file.frames - first if seconds is None else round(seconds * rate)
+            if first:
+                file.seek(min(first, file.frames))
+            samples = file.read(wanted, dtype="float32", always_2d=True)
+    except FileNotFoundError:
+        raise BadAudio(Reason.MISSING_FILE, str(path)) from None
+    except (soundfile.SoundFileError, PermissionError, IsADirectoryError) as error:
+        raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {_one_line(error)}") from None
+    if len(samples) < wanted - _MISSING_SECONDS * rate:
+        raise BadAudio(
+            Reason.TRUNCATED_AUDIO, f"{path.name}: {len(samples) / rate:.2f} s where {wanted / rate:.2f} s are announced"
+        )
+    return _at_16_khz(_mono(samples, channel, path), rate, path)
+
+
+def join_audio(parts: Sequence[Samples], pauses: Sequence[float]) -> Samples:
+    """Return the parts one after another, with a silence of pauses[i] seconds after part i."""
+    pieces: list[Samples] = []
+    for number, part in enumerate(parts):
+        pieces.append(part)
+        if number < len(pauses):
+            pieces.append(np.zeros(round(pauses[number] * SAMPLE_RATE_HZ), dtype=np.float32))
+    return np.concatenate(pieces)
+
+
+def _mono(samples: Samples, channel: int | None, path: Path) -> Samples:
+    if channel is None:
+        return samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1, dtype=np.float32)
+    if channel >= samples.shape[1]:
+        raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: channel {channel} of {samples.shape[1]} asked for")
+    return samples[:, channel]
+
+
+def _at_16_khz(samples: Samples, rate: int, path: Path) -> Samples:
+    if samples.size == 0:
+        raise BadAudio(Reason.EMPTY_AUDIO, f"{path.name} has no samples")
+    if not np.isfinite(samples).all():
+        raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: samples that are not finite numbers")
+    if rate == SAMPLE_RATE_HZ:
+        return np.ascontiguousarray(samples)
+    resampled: Samples = soxr.resample(samples, rate, SAMPLE_RATE_HZ, quality="HQ")
+    return resampled
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,128 @@
+"""Speak the sentences of one speaker with eSpeak NG: a stand-alone script, a process of its own for every speaker.
+
+It reads one JSON document on standard input,
+
+    {"voice": "en-us+f3", "pitch": 50, "range": 50, "rate": 160, "sentences": ["hello there", ...]}
+
+(pitch and range from 0 to 99, rate in words per minute) and writes to standard output one line of JSON,
+{"sample_rate_hz": 22050, "samples": [20111, ...]}, and then the samples of all sentences, as native 16-bit integers.
+The first argument, if there is one, is the folder that holds the package espeakng_loader.
+
+Guarantees: the same input gives the same bytes. The engine carries state from one sentence to the next, so this holds
+for whole documents, each in a fresh process, not for single sentences. A voice or a variant that does not exist is an
+error: one line on standard error and exit status 1. The engine itself would quietly use another voice.
+
+eSpeak NG is under the GPL. No other module loads it, and this one imports nothing of the project and nothing but the
+standard library and the loader: that also makes it start fast.
+"""
+
+import array
+import ctypes
+import json
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO
+
+_SYNCHRONOUS = 2  # AUDIO_OUTPUT_SYNCHRONOUS: no threads, no sound card, all audio goes to the callback
+_DONT_EXIT = 0x8000  # espeakINITIALIZE_DONT_EXIT: report a failure instead of ending the process
+_POSITION_CHARACTER = 1
+_UTF8 = 1
+_RATE, _PITCH, _RANGE = 1, 3, 4
+_LIMITS = {"rate": (80, 450), "pitch": (0, 99), "range": (0, 99)}
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
+_ARGUMENTS: dict[str, list[Any]] = {
+    "espeak_Initialize": [ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_int],
+    "espeak_ng_SetRandSeed": [ctypes.c_long],
+    "espeak_SetSynthCallback": [_CALLBACK],
+    "espeak_SetVoiceByName": [ctypes.c_char_p],
+    "espeak_SetParameter": [ctypes.c_int, ctypes.c_int, ctypes.c_int],
+    "espeak_Synth": [
+        *(ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint, ctypes.c_int, ctypes.c_uint, ctypes.c_uint),
+        *(ctypes.c_void_p, ctypes.c_void_p),
+    ],
+    "espeak_Synchronize": [],
+}
+
+
+class EspeakError(Exception):
+    """The engine refused a call, or would have done something else than asked."""
+
+
+class Engine:
+    """The library, loaded and initialised; one per process."""
+
+    def __init__(self) -> None:
+        """Load the library and its data from the wheel."""
+        import espeakng_loader  # noqa: PLC0415 - the first argument says where it is
+
+        self._library = ctypes.CDLL(espeakng_loader.get_library_path())
+        for name, arguments in _ARGUMENTS.items():
+            function = getattr(self._library, name)
+            function.argtypes, function.restype = arguments, ctypes.c_int
+        self._data = Path(espeakng_loader.get_data_path())
+        self.sample_rate_hz: int = self._library.espeak_Initialize(_SYNCHRONOUS, 0, str(self._data).encode(), _DONT_EXIT)
+        if self.sample_rate_hz <= 0:
+            raise EspeakError(f"espeak_Initialize returned {self.sample_rate_hz}.")
+        self._check("espeak_ng_SetRandSeed", 1)  # the engine would take the time of day
+        self._samples = bytearray()
+        self._callback = _CALLBACK(self._receive)  # kept, or the garbage collector would take it
+        self._library.espeak_SetSynthCallback(self._callback)
+
+    def _receive(self, samples: Any, count: int, _events: int | None) -> int:
+        if samples and count > 0:
+            self._samples += ctypes.string_at(samples, 2 * count)
+        return 0  # go on
+
+    def _check(self, function: str, *arguments: Any) -> None:
+        status = getattr(self._library, function)(*arguments)
+        if status != 0:
+            raise EspeakError(f"{function}{arguments} returned {status}.")
+
+    def choose(self, voice: str, **parameters: int) -> None:
+        """Set the voice, for example "en-us+f3", and rate, pitch and range."""
+        _, plus, variant = voice.partition("+")
+        if plus and variant not in {file.name for file in (self._data / "voices" / "!v").iterdir()}:
+            raise EspeakError(f"The variant of voice {voice} does not exist.")  # the engine would ignore it
+        self._check("espeak_SetVoiceByName", voice.encode())
+        for code, name in ((_RATE, "rate"), (_PITCH, "pitch"), (_RANGE, "range")):
+            low, high = _LIMITS[name]
+            if not low <= parameters[name] <= high:  # the engine would take the limit instead
+                raise EspeakError(f"Expected {low} <= {name}={parameters[name]} <= {high}.")
+            self._check("espeak_SetParameter", code, parameters[name], 0)
+
+    def speak(self, sentence: str) -> bytes:
+        """Return the samples of one sentence."""
+        self._samples.clear()
+        text = sentence.encode()
+        self._check("espeak_Synth", text, len(text) + 1, 0, _POSITION_CHARACTER, 0, _UTF8, None, None)
+        self._check("espeak_Synchronize")
+        if not self._samples:
+            raise EspeakError(f"No sound for the sentence {sentence!r}.")
+        return bytes(self._samples)
+
+
+def speak_document(document: dict[str, Any], output: BinaryIO) -> None:
+    """Speak the sentences of one document and write them in the framing of the module docstring."""
+    engine = Engine()
+    engine.choose(document["voice"], rate=document["rate"], pitch=document["pitch"], range=document["range"])
+    sentences = [engine.speak(sentence) for sentence in document["sentences"]]
+    item_bytes = array.array("h").itemsize
+    header = {"sample_rate_hz": engine.sample_rate_hz, "samples": [len(item) // item_bytes for item in sentences]}
+    output.write(json.dumps(header).encode() + b"\n")
+    output.writelines(sentences)
+    output.flush()
+
+
+def main() -> int:
+    """Read the document, speak it, and return the exit status."""
+    sys.path[:0] = sys.argv[1:2]
+    try:
+        speak_document(json.load(sys.stdin.buffer), sys.stdout.buffer)
+    except (EspeakError, ImportError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
