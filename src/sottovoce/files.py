@@ -65,7 +65,9 @@ def only_writer(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DataError(f"{folder} is being written by another process. Wait for it or choose another folder.") from None
+            raise DataError(
+                f"{folder} is being written by another process. Wait for it or choose another folder."
+            ) from None
         yield
 
 
@@ -94,4 +96,6 @@ def make_folder(path: Path) -> None:
         if not os.access(path, os.W_OK):
             raise PermissionError(13, "Permission denied")
     except (OSError, FileExistsError) as error:
-        raise DataError(f"Cannot write to {path}: {error.strerror}. Choose another --out or change its rights.") from None
+        raise DataError(
+            f"Cannot write to {path}: {error.strerror}. Choose another --out or change its rights."
+        ) from None

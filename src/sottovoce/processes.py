@@ -16,6 +16,7 @@ from sottovoce.errors import SottoError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Progress = Callable[[str, int, int], None]  # what is being done, how much is done, of how much
 
 _PR_SET_PDEATHSIG = 1
 _TASKS_PER_WORKER = 3  # in flight: one at work, one waiting, one being written

@@ -33,7 +33,7 @@ class BadAudio(Exception):  # noqa: N818 - a finding about a file, turned into a
 def read_audio(
     path: Path, start: float | None = None, seconds: float | None = None, channel: int | None = None
 ) -> Samples:
-    """Return a file, or `seconds` of it from `start` on, as mono at 16 kHz; channels are averaged unless one is named."""
+    """Return a file, or `seconds` of it from `start` on, as mono at 16 kHz; channels are averaged or one is taken."""
     try:
         if path.stat().st_size == 0:
             raise BadAudio(Reason.EMPTY_AUDIO, f"{path.name} has no bytes")
@@ -50,7 +50,8 @@ def read_audio(
         raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {_one_line(error)}") from None
     if len(samples) < wanted - _MISSING_SECONDS * rate:
         raise BadAudio(
-            Reason.TRUNCATED_AUDIO, f"{path.name}: {len(samples) / rate:.2f} s where {wanted / rate:.2f} s are announced"
+            Reason.TRUNCATED_AUDIO,
+            f"{path.name}: {len(samples) / rate:.2f} s where {wanted / rate:.2f} s are announced",
         )
     return _at_16_khz(_mono(samples, channel, path), rate, path)
 

@@ -70,14 +70,16 @@ def log_mel(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     if fbank.num_frames_ready == 0:
         return np.zeros((0, BINS), dtype=np.float32)
     energies = np.stack([fbank.get_frame(frame) for frame in range(fbank.num_frames_ready)])
-    return np.maximum(energies, np.float32(np.log(DESCRIPTION["log_floor"])))
+    floored: npt.NDArray[np.float32] = np.maximum(energies, np.float32(np.log(DESCRIPTION["log_floor"])))
+    return floored
 
 
 def normalise(energies: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:
     """Return the energies with zero mean and unit variance over all frames and bins; constant energies give zeros."""
     mean = energies.mean(dtype=np.float64)
     deviation = energies.std(dtype=np.float64)
-    return ((energies - mean) / (deviation if deviation > 0 else 1.0)).astype(np.float16)
+    normal: npt.NDArray[np.float16] = ((energies - mean) / (deviation if deviation > 0 else 1.0)).astype(np.float16)
+    return normal
 
 
 def features(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:

@@ -60,7 +60,9 @@ class Engine:
             function = getattr(self._library, name)
             function.argtypes, function.restype = arguments, ctypes.c_int
         self._data = Path(espeakng_loader.get_data_path())
-        self.sample_rate_hz: int = self._library.espeak_Initialize(_SYNCHRONOUS, 0, str(self._data).encode(), _DONT_EXIT)
+        self.sample_rate_hz: int = self._library.espeak_Initialize(
+            _SYNCHRONOUS, 0, str(self._data).encode(), _DONT_EXIT
+        )
         if self.sample_rate_hz <= 0:
             raise EspeakError(f"espeak_Initialize returned {self.sample_rate_hz}.")
         self._check("espeak_ng_SetRandSeed", 1)  # the engine would take the time of day

@@ -1,0 +1,38 @@
+"""sotto config: look at presets and what they resolve to."""
+
+from typing import Annotated
+
+import typer
+
+from sottovoce.cli.console import print_json, print_table
+from sottovoce.cli.options import AsJson
+from sottovoce.config import preset_names, resolve
+
+app = typer.Typer(help="Presets and the configuration they resolve to.", no_args_is_help=True)
+
+Preset = Annotated[str, typer.Argument(metavar="PRESET", help="A built-in preset or a YAML file.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value, e.g. batching.seconds=60.")
+]
+
+
+@app.command("list")
+def list_presets(as_json: AsJson = False) -> None:
+    """List the built-in presets."""
+    rows = [[name, resolve(name).config.about] for name in preset_names()]
+    if as_json:
+        print_json([{"preset": name, "about": about} for name, about in rows])
+    else:
+        print_table("", ["preset", "about"], rows, text_columns=2)
+
+
+@app.command("show")
+def show(preset: Preset, settings: Settings = None, as_json: AsJson = False) -> None:
+    """Print the resolved configuration of PRESET, and where each value came from."""
+    resolved = resolve(preset, settings or [])
+    if as_json:
+        sources = {key: source for key, _, source in resolved.rows()}
+        print_json({"preset": preset, "config": resolved.config.model_dump(mode="json"), "sources": sources})
+    else:
+        rows = [[key, "" if value is None else str(value), source] for key, value, source in resolved.rows()]
+        print_table("", ["key", "value", "source"], rows, text_columns=3)

@@ -1,0 +1,80 @@
+"""How the command line talks: results on stdout, everything else on stderr, one line per error."""
+
+import json
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+stderr = Console(stderr=True, highlight=False)
+stdout = Console(highlight=False)
+
+_LOG_SECONDS = 10.0
+
+
+def note(message: str) -> None:
+    """Say something that is not the result."""
+    stderr.print(message, soft_wrap=True, markup=False)
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document on stdout."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def print_table(title: str, header: list[str], rows: list[list[str]], text_columns: int = 1) -> None:
+    """Print a table; columns after the first `text_columns` hold numbers and are aligned right."""
+    table = Table(title=title or None, title_justify="left", show_header=any(header))
+    for place, name in enumerate(header):
+        table.add_column(name, justify="left" if place < text_columns else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    stdout.print(table)
+
+
+class ProgressDisplay:
+    """A progress bar with time left on a terminal, a line now and then elsewhere; call it with what, done, total."""
+
+    def __init__(self) -> None:
+        """Make the bar; it shows from __enter__ on."""
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=stderr,
+            disable=not stderr.is_terminal,
+        )
+        self._tasks: dict[str, Any] = {}
+        self._started: dict[str, tuple[float, int]] = {}
+        self._last_line = time.monotonic()
+
+    def __enter__(self) -> "ProgressDisplay":
+        """Start to show progress."""
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, leaving the last state on the screen."""
+        self._bar.stop()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Show that `done` of `total` are done."""
+        if what not in self._tasks:
+            self._tasks[what] = self._bar.add_task(what, total=total, completed=done)
+            self._started[what] = (time.monotonic(), done)
+        self._bar.update(self._tasks[what], completed=done, total=total)
+        if not stderr.is_terminal and time.monotonic() - self._last_line > _LOG_SECONDS:
+            self._last_line = time.monotonic()
+            since, first = self._started[what]
+            rate = (done - first) / (self._last_line - since)
+            left = f", {(total - done) / rate:.0f} s left" if rate > 0 else ""
+            note(f"{what}: {done} of {total}{left}")

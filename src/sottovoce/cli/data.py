@@ -1,0 +1,142 @@
+"""sotto data: look at stores, split and merge them, get audio back."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow.compute as pc
+import soundfile
+import typer
+
+from sottovoce.cli import populations, prepare
+from sottovoce.cli.console import note, print_json, print_table
+from sottovoce.cli.options import AsJson, Seed, StorePath
+from sottovoce.cli.statistics import draw_speakers, print_statistics
+from sottovoce.data.audio import BadAudio
+from sottovoce.data.extract import load_audio
+from sottovoce.data.population import Population, iid_population, speaker_numbers, speakers_population
+from sottovoce.data.statistics import statistics_of
+from sottovoce.data.store import Store
+from sottovoce.data.writer import read_rejected
+from sottovoce.errors import ConfigError, DataError
+from sottovoce.features.logmel import SAMPLE_RATE_HZ
+from sottovoce.files import make_folder, written_whole
+
+app = typer.Typer(help="Corpora, stores and populations.", no_args_is_help=True)
+app.add_typer(prepare.app, name="prepare")
+app.command("split")(populations.split)
+app.command("merge")(populations.merge_stores)
+
+SpeakerList = Annotated[
+    Path | None, typer.Option("--speakers", help="Only these speakers: a file with one name a line.")
+]
+
+
+@app.command()
+def stats(
+    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="One or more stores.")],
+    speakers: SpeakerList = None,
+    iid: Annotated[bool, typer.Option("--iid", help="The IID control: utterances dealt to users at random.")] = False,
+    seed: Seed = 0,
+    figure: Annotated[Path | None, typer.Option("--figure", help="Where to draw the distribution as PNG.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the paper's table of speaker statistics and draw their distribution as PNG.
+
+    The picture goes into speakers.png in the working folder unless --figure names another place.
+    """
+    names = populations.read_speakers(speakers) if speakers else None
+    shown: dict[str, Population] = {}
+    for path in stores:
+        population = speakers_population(Store.open(path), names)
+        label = population.store.info.label
+        label = label if label not in shown else f"{label} ({path})"
+        shown[label] = iid_population(population, seed) if iid else population
+    picture = figure or Path("speakers.png")
+    draw_speakers(shown, picture)
+    print_statistics([statistics_of(label, population) for label, population in shown.items()], picture, as_json)
+
+
+@app.command()
+def inspect(
+    store: StorePath,
+    speaker: Annotated[str | None, typer.Option("--speaker", help="Only the utterances of this speaker.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many rows to show.")] = 20,
+    rejected: Annotated[bool, typer.Option("--rejected", help="Show what was rejected, and why, instead.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every file and check its hash first.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the utterances of a store, or of one speaker."""
+    opened = Store.open(store)
+    if verify:
+        _verify(opened)
+    if rejected:
+        _show_rejected(opened, limit, as_json)
+        return
+    rows = slice(0, len(opened))
+    if speaker is not None:
+        number = int(speaker_numbers(opened, [speaker])[0])
+        rows = slice(int(opened.speaker_offsets[number]), int(opened.speaker_offsets[number + 1]))
+    total = rows.stop - rows.start
+    table = opened.index(rows=slice(rows.start, min(rows.start + limit, rows.stop)))
+    if as_json:
+        print_json({"store": str(store), "hash": opened.info.hash, "total": total, "utterances": table.to_pylist()})
+        return
+    shown = [
+        [row["utterance"], row["speaker"], row["text"], f"{row['seconds']:.2f}", str(row["frames"])]
+        for row in table.to_pylist()
+    ]
+    print_table(f"{store} ({opened.info.label})", ["utterance", "speaker", "text", "seconds", "frames"], shown, 3)
+    if total > limit:
+        note(f"{limit} of {total:,} utterances; --limit shows more, --json all columns.")
+
+
+def _verify(store: Store) -> None:
+    damaged = store.damaged_files()
+    if damaged:
+        raise DataError(f"{store.path} is damaged: {', '.join(damaged)} changed since it was made. Prepare it again.")
+    note(f"{store.path}: every file is as it was made.")
+
+
+def _show_rejected(store: Store, limit: int, as_json: bool) -> None:
+    found = read_rejected(store.path)
+    rows = [[one.utterance, one.speaker, str(one.reason), one.detail] for one in found[:limit]]
+    header = ["utterance", "speaker", "reason", "detail"]
+    if as_json:
+        print_json({"total": len(found), "rejected": [dict(zip(header, row, strict=True)) for row in rows]})
+        return
+    print_table(f"{store.path}: {len(found):,} rejected", header, rows, 4)
+
+
+@app.command()
+def export(
+    store: StorePath,
+    utterance: Annotated[str, typer.Argument(metavar="UTTERANCE", help="An id from `sotto data inspect`.")],
+    out: Annotated[Path | None, typer.Option("--out", help="A .wav or .flac file (default: the id, .wav).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Get the audio of one utterance back from its source, as the features were made from it (16 kHz, mono)."""
+    opened = Store.open(store)
+    row = _find(opened, utterance)
+    target = out or Path(utterance.replace("/", "_") + ".wav")
+    if target.suffix.lower() not in (".wav", ".flac"):
+        raise ConfigError(f"{target} should end in .wav or .flac.")
+    try:
+        samples = load_audio(row, opened.root_of(row["root"]))
+    except BadAudio as fault:
+        raise DataError(f"The source of {utterance} is no longer there or no longer good: {fault}.") from None
+    make_folder(target.absolute().parent)
+    with written_whole(target) as file:
+        soundfile.write(file, samples, SAMPLE_RATE_HZ, format=target.suffix[1:].upper())
+    seconds = len(samples) / SAMPLE_RATE_HZ
+    if as_json:
+        print_json({"utterance": utterance, "text": row["text"], "seconds": seconds, "file": str(target)})
+    else:
+        note(f"{target}: {seconds:.2f} s, {row['text']!r}")
+
+
+def _find(store: Store, utterance: str) -> dict[str, Any]:
+    place = pc.index(store.index(["utterance"])["utterance"], utterance).as_py()
+    if place < 0:
+        raise DataError(f"There is no utterance {utterance!r} in {store.path}. See `sotto data inspect {store.path}`.")
+    row: dict[str, Any] = store.index(rows=slice(place, place + 1)).to_pylist()[0]
+    return row

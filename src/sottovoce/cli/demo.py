@@ -1,0 +1,37 @@
+"""sotto demo: the whole story on synthetic voices. At present: make the corpus and describe it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sottovoce.cli.console import ProgressDisplay, note
+from sottovoce.cli.options import ALL_CORES, AsJson, Workers
+from sottovoce.cli.statistics import draw_speakers, print_statistics
+from sottovoce.config import resolve
+from sottovoce.data.population import Population, speakers_population, split_by_column
+from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.statistics import statistics_of
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Where everything is made.")] = Path("runs/demo"),
+    workers: Workers = ALL_CORES,
+    as_json: AsJson = False,
+) -> None:
+    """Make the synthetic corpus and describe it: clean speech for seed models, noisy speech for the clients.
+
+    Killed and started again, it goes on where it stopped.
+    """
+    config = resolve("demo").config
+    with ProgressDisplay() as progress:
+        store = prepare(Request(config.corpus, config.joining), out / "corpus", workers, progress)
+    clean, noisy = split_by_column(store, "domain", "clean")
+    populations: dict[str, Population] = {
+        "clean (seed model)": speakers_population(store, clean),
+        "noisy (clients)": speakers_population(store, noisy),
+    }
+    picture = out / "speakers.png"
+    draw_speakers(populations, picture)
+    print_statistics([statistics_of(name, population) for name, population in populations.items()], picture, as_json)
+    note(f"The store is {store.path}. Look inside: sotto data inspect {store.path}")

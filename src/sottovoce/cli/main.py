@@ -1,0 +1,84 @@
+"""The command `sotto`: one line per error, no tracebacks for what a user can cause."""
+
+import errno
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from sottovoce.cli import config, data, demo
+from sottovoce.cli.console import note
+from sottovoce.errors import SottoError
+from sottovoce.version import VERSION
+
+app = typer.Typer(
+    name="sotto",
+    help="Federated learning with user-level differential privacy for speech recognition.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data.app, name="data")
+app.add_typer(config.app, name="config")
+app.command("demo")(demo.demo)
+
+# What the file system can refuse, which is the user's to mend rather than a fault in the program.
+_USER_ERRNO = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.ENOTDIR,
+}
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sotto {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Hold the options that come before a command."""
+
+
+def run() -> None:
+    """Run the command line and leave with its exit code: 0 done, 1 an error, 2 wrong usage, 130 interrupted."""
+    try:
+        code = app(standalone_mode=False)
+    except SottoError as error:
+        note(f"error: {error}")
+        code = 1
+    except typer.TyperException as error:
+        code = _usage_error(error)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the interpreter's own last flush
+        code = 141
+    except OSError as error:
+        if error.errno not in _USER_ERRNO:
+            raise
+        note(f"error: {error.strerror}: {error.filename or 'while writing'}. Nothing that was complete is lost.")
+        code = 1
+    if code == 130:
+        note("Interrupted. Run the same command again to go on.")
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage_error(error: typer.TyperException) -> int:
+    message = error.format_message()
+    context = getattr(error, "ctx", None)
+    if "\n" in message.strip():  # a command group without a command: its help
+        typer.echo(message, err=True)
+    else:
+        hint = f" See `{context.command_path} --help`." if context else ""
+        note(f"error: {message}{hint}")
+    return error.exit_code

@@ -1,0 +1,136 @@
+"""sotto data split and sotto data merge: who is in which population."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sottovoce.cli.console import ProgressDisplay
+from sottovoce.cli.options import AsJson, Out, Seed, StorePath
+from sottovoce.cli.statistics import print_statistics
+from sottovoce.data.merge import merge
+from sottovoce.data.population import (
+    speakers_population,
+    split_by_column,
+    split_by_count,
+    split_by_fraction,
+    split_by_list,
+)
+from sottovoce.data.statistics import statistics_of
+from sottovoce.data.store import Store
+from sottovoce.errors import ConfigError, DataError
+from sottovoce.files import make_folder, write_json, written_whole
+
+
+def split(
+    store: StorePath,
+    out: Out,
+    fraction: Annotated[
+        str | None, typer.Option(help="Share of the speakers for the first part: 0.1, 0.05, 1/3.")
+    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Number of speakers for the first part.")] = None,
+    speakers: Annotated[Path | None, typer.Option(help="The first part by name: a file with one name a line.")] = None,
+    where: Annotated[str | None, typer.Option(metavar="COLUMN=VALUE", help="The first part by a column.")] = None,
+    seed: Seed = 0,
+    names: Annotated[str, typer.Option(help="The names of the two parts.")] = "seed,federated",
+    as_json: AsJson = False,
+) -> None:
+    """Split the speakers of a store into two disjoint parts of whole speakers, such as 10/90 for a seed model.
+
+    Writes one list of speakers per part (OUT/seed.txt, OUT/federated.txt), which --speakers takes elsewhere, and
+    OUT/split.json, which says how they were made. The same seed gives the same parts on every machine.
+    """
+    opened = Store.open(store)
+    methods = {"fraction": fraction, "count": count, "speakers": speakers, "where": where}
+    chosen = {name: value for name, value in methods.items() if value is not None}
+    if len(chosen) != 1:
+        raise ConfigError("Give exactly one of --fraction, --count, --speakers and --where.")
+    everyone: list[str] = opened.speaker_names().to_pylist()
+    if fraction is not None:
+        parts = split_by_fraction(everyone, fraction, seed)
+    elif count is not None:
+        parts = split_by_count(everyone, count, seed)
+    elif speakers is not None:
+        parts = split_by_list(everyone, read_speakers(speakers))
+    else:
+        parts = split_by_column(opened, *_column_and_value(where or ""))
+    _write_split(
+        opened, out, _part_names(names), parts, {name: str(value) for name, value in chosen.items()} | {"seed": seed}
+    )
+    labels = _part_labels(opened.info.label, _part_names(names), fraction)
+    rows = [statistics_of(label, speakers_population(opened, part)) for label, part in zip(labels, parts, strict=True)]
+    print_statistics(rows, None, as_json)
+
+
+def _column_and_value(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"Expected --where COLUMN=VALUE, not {text!r}.")
+    return column, value
+
+
+def _part_names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if len(names) != 2 or len(set(names)) != 2 or not all(name.replace("-", "").isalnum() for name in names):
+        raise ConfigError(f"Expected --names with two different words such as seed,federated, not {text!r}.")
+    return names
+
+
+def _part_labels(label: str, names: list[str], fraction: str | None) -> list[str]:
+    """Return labels as in the paper (CV-en-train-10, CV-en-train-90) where the share is a whole percentage."""
+    try:
+        percent = round(100 * float(fraction or ""), 6)
+    except ValueError:
+        return [f"{label} {name}" for name in names]
+    if percent != int(percent):
+        return [f"{label} {name}" for name in names]
+    return [f"{label}-{int(percent):02d}", f"{label}-{100 - int(percent):02d}"]
+
+
+def _write_split(
+    store: Store, out: Path, names: list[str], parts: tuple[list[str], list[str]], method: dict[str, Any]
+) -> None:
+    make_folder(out)
+    if (out / "split.json").exists():
+        raise DataError(f"{out} already holds a split. Choose another --out.")
+    for name, part in zip(names, parts, strict=True):
+        with written_whole(out / f"{name}.txt") as file:
+            file.write("".join(f"{speaker}\n" for speaker in part).encode())
+    sizes = {name: len(part) for name, part in zip(names, parts, strict=True)}
+    write_json(out / "split.json", {"store": store.info.hash, "method": method, "speakers": sizes})
+
+
+def merge_stores(
+    stores: Annotated[list[Path], typer.Argument(metavar="STORE STORE...", help="The stores to merge.")],
+    out: Out,
+    same_speakers: Annotated[
+        bool, typer.Option("--same-speakers", help="Equal names in two stores are one person.")
+    ] = False,
+    prefix: Annotated[
+        bool, typer.Option("--prefix", help="Put each store's label before its speakers and ids.")
+    ] = False,
+    label: Annotated[
+        str | None, typer.Option(help="The name shown in statistics (default: the labels with +).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Merge stores of the same languages into one.
+
+    A speaker's name in two stores may be one person or two; it is never guessed, because the privacy of that person
+    depends on it.
+    """
+    if same_speakers and prefix:
+        raise ConfigError("Give --same-speakers or --prefix, not both.")
+    opened = [Store.open(path) for path in stores]
+    with ProgressDisplay() as progress:
+        store = merge(opened, out, same_speakers=same_speakers, prefix=prefix, label=label, progress=progress)
+    print_statistics([statistics_of(store.info.label, speakers_population(store))], None, as_json)
+
+
+def read_speakers(path: Path) -> list[str]:
+    """Return the names in a file with one speaker a line."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, IsADirectoryError):
+        raise DataError(f"{path} is not there. Give a file with one speaker a line.") from None
+    return [line.strip() for line in lines if line.strip()]

@@ -1,0 +1,255 @@
+"""sotto data prepare KIND: from a corpus to a store."""
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from pydantic import BaseModel, ValidationError
+
+from sottovoce.cli.config import Preset, Settings
+from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
+from sottovoce.cli.options import ALL_CORES, AsJson, DryRun, Out, Seed, Workers
+from sottovoce.config import resolve
+from sottovoce.data.corpora import AnyCorpus, CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
+from sottovoce.data.estimate import Estimate, bytes_needed, estimate, speed
+from sottovoce.data.joining import Joining
+from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.store import REJECTED, Store
+from sottovoce.data.writer import read_rejected
+from sottovoce.errors import ConfigError
+from sottovoce.files import gigabytes, require_free
+
+app = typer.Typer(
+    help="Turn a corpus into a store of features. A killed preparation goes on when the same command is given again.",
+    no_args_is_help=True,
+)
+
+Model = TypeVar("Model", bound=BaseModel)
+MaxRejected = Annotated[
+    float,
+    typer.Option("--max-rejected", min=0, max=1, help="Stop when more than this share of utterances is unusable."),
+]
+
+
+def _help(spec: type[BaseModel], field: str) -> str:
+    """Return the help text of an option, which is written once, at the field itself."""
+    return (spec.model_fields[field].description or "").capitalize() + "."
+
+
+def _make(spec: type[Model], **values: Any) -> Model:
+    """Validate options, with one line for what is wrong."""
+    try:
+        return spec(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "-".join(str(part) for part in first["loc"][:1]).replace("_", "-")
+        raise ConfigError(f"--{name} {first['input']!r} is not valid: {first['msg']}.") from None
+
+
+def _run(request: Request, out: Path, workers: int, dry_run: bool, as_json: bool) -> None:
+    if dry_run:
+        _say_what_would_be_done(request, out, workers, as_json)
+        return
+    started = time.monotonic()
+    with ProgressDisplay() as progress:
+        store = prepare(request, out, workers, progress)
+    _summarise(store, time.monotonic() - started, as_json)
+
+
+def _summarise(store: Store, elapsed: float, as_json: bool) -> None:
+    info = store.info
+    reasons = Counter(str(one.reason) for one in read_rejected(store.path))
+    if as_json:
+        print_json(
+            {
+                "store": str(store.path),
+                "label": info.label,
+                "utterances": info.utterances,
+                "speakers": info.speakers,
+                "hours": info.seconds / 3600,
+                "rejected": info.rejected,
+                "reasons": dict(reasons),
+                "hash": info.hash,
+                "elapsed_seconds": elapsed,
+            }
+        )
+        return
+    rows = [
+        ["utterances", f"{info.utterances:,}"],
+        ["speakers", f"{info.speakers:,}"],
+        ["hours", f"{info.seconds / 3600:.2f}"],
+        ["rejected", f"{info.rejected:,}"],
+        *([f"  {reason}", f"{count:,}"] for reason, count in reasons.most_common()),
+        ["seconds taken", f"{elapsed:.1f}"],
+        ["real time x", f"{info.seconds / elapsed:.0f}"],
+    ]
+    print_table(f"{store.path} ({info.label})", ["", ""], rows)
+    if info.rejected:
+        note(f"What was rejected, and why: {store.path / REJECTED}")
+
+
+def _say_what_would_be_done(request: Request, out: Path, workers: int, as_json: bool) -> None:
+    """Estimate size and time from a sample; the disk is checked as for a real preparation."""
+    if isinstance(request.corpus, Synthetic):
+        expected, rate = _expected_of_synthetic(request.corpus)
+        rejected, label, speakers = 0, request.corpus.label, request.corpus.speakers
+    else:
+        with ProgressDisplay() as progress:
+            manifest = request.manifest(out, workers, progress)
+        expected, rate = estimate(manifest), speed(manifest)
+        rejected, label = len(manifest.rejected), manifest.label
+        speakers = len(manifest.table["speaker"].unique())
+    needed, seconds = bytes_needed(expected), expected.seconds / max(rate * workers, 1e-9)
+    require_free(out, needed)
+    if as_json:
+        print_json(
+            {
+                "dry_run": True,
+                "store": str(out),
+                "label": label,
+                "utterances": expected.utterances,
+                "speakers": speakers,
+                "rejected_so_far": rejected,
+                "hours": expected.seconds / 3600,
+                "bytes": round(needed),
+                "seconds": seconds,
+            }
+        )
+        return
+    note(
+        f"Would make {out} from {label}: {expected.utterances:,} utterances of {speakers:,} speakers, about "
+        f"{expected.seconds / 3600:.1f} h of audio, {gigabytes(needed)}, in about {seconds:.0f} s with {workers} "
+        f"workers. {rejected:,} utterances are already known to be unusable."
+    )
+
+
+def _expected_of_synthetic(corpus: Synthetic) -> tuple[Estimate, float]:
+    return Estimate(corpus.expected_utterances(), corpus.expected_seconds()), corpus.expected_speed()
+
+
+@app.command()
+def librispeech(
+    root: Annotated[Path, typer.Argument(metavar="ROOT", help=_help(LibriSpeech, "root"))],
+    subset: Annotated[list[str], typer.Option("--subset", help=_help(LibriSpeech, "subset") + " Repeat for several.")],
+    out: Out,
+    max_rejected: MaxRejected = 0.05,
+    workers: Workers = ALL_CORES,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Prepare LibriSpeech from its own layout.
+
+    Example: sotto data prepare librispeech corpora/LibriSpeech --subset LS-100 --out stores/ls-100
+    """
+    corpus = _make(LibriSpeech, root=root, subset=tuple(subset))
+    _run(Request(corpus, max_rejected=max_rejected), out, workers, dry_run, as_json)
+
+
+@app.command()
+def commonvoice(
+    root: Annotated[Path, typer.Argument(metavar="ROOT", help=_help(CommonVoice, "root"))],
+    language: Annotated[str, typer.Option("--language", help=_help(CommonVoice, "language") + " en, fr or de.")],
+    out: Out,
+    split: Annotated[
+        str, typer.Option("--split", help=_help(CommonVoice, "split") + " train, dev, test, validated.")
+    ] = "train",
+    max_rejected: MaxRejected = 0.05,
+    workers: Workers = ALL_CORES,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Prepare one split of Common Voice in one language.
+
+    Example: sotto data prepare commonvoice corpora/cv-corpus-13.0-2023-03-09 --language fr --out stores/cv-fr
+    """
+    corpus = _make(CommonVoice, root=root, language=language, split=split)
+    _run(Request(corpus, max_rejected=max_rejected), out, workers, dry_run, as_json)
+
+
+@app.command()
+def table(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=_help(Table, "file"))],
+    out: Out,
+    language: Annotated[
+        list[str] | None, typer.Option("--language", help=_help(Table, "language"), show_default="en")
+    ] = None,
+    path_column: Annotated[str, typer.Option(help=_help(Table, "path_column"))] = "path",
+    speaker_column: Annotated[str, typer.Option(help=_help(Table, "speaker_column"))] = "speaker",
+    text_column: Annotated[str, typer.Option(help=_help(Table, "text_column"))] = "text",
+    utterance_column: Annotated[str | None, typer.Option(help=_help(Table, "utterance_column"))] = None,
+    language_column: Annotated[str | None, typer.Option(help=_help(Table, "language_column"))] = None,
+    speaker_table: Annotated[Path | None, typer.Option(help=_help(Table, "speaker_table"))] = None,
+    label: Annotated[str | None, typer.Option(help=_help(Table, "label"))] = None,
+    concatenate: Annotated[
+        str | None, typer.Option(metavar="LEAST:MOST", help="Join so many utterances of a speaker into one, e.g. 2:5.")
+    ] = None,
+    seed: Seed = 0,
+    max_rejected: MaxRejected = 0.05,
+    workers: Workers = ALL_CORES,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Prepare any table of recordings: TSV, CSV, JSONL or Parquet.
+
+    It needs columns for the audio's path (relative to the table), the speaker and the text; further columns are kept.
+
+    Example: sotto data prepare table audiomnist/index.tsv --concatenate 2:5 --out stores/digits
+    """
+    corpus = _make(
+        Table,
+        file=file,
+        language=tuple(language or ["en"]),
+        path_column=path_column,
+        speaker_column=speaker_column,
+        text_column=text_column,
+        utterance_column=utterance_column,
+        language_column=language_column,
+        speaker_table=speaker_table,
+        label=label,
+    )
+    joining = Joining.parse(concatenate, seed) if concatenate else None
+    _run(Request(corpus, joining, max_rejected), out, workers, dry_run, as_json)
+
+
+@app.command()
+def lhotse(
+    recordings: Annotated[Path, typer.Argument(metavar="RECORDINGS", help=_help(Lhotse, "recordings"))],
+    supervisions: Annotated[Path, typer.Argument(metavar="SUPERVISIONS", help=_help(Lhotse, "supervisions"))],
+    out: Out,
+    language: Annotated[str, typer.Option(help=_help(Lhotse, "language") + " en, fr or de.")] = "en",
+    audio_root: Annotated[Path | None, typer.Option(help=_help(Lhotse, "audio_root"))] = None,
+    label: Annotated[str | None, typer.Option(help=_help(Lhotse, "label"))] = None,
+    max_rejected: MaxRejected = 0.05,
+    workers: Workers = ALL_CORES,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Prepare a corpus from its Lhotse manifests, so that every corpus with a Lhotse recipe works.
+
+    Example: sotto data prepare lhotse recordings.jsonl.gz supervisions.jsonl.gz --out stores/mine
+    """
+    corpus = _make(
+        Lhotse, recordings=recordings, supervisions=supervisions, language=language, audio_root=audio_root, label=label
+    )
+    _run(Request(corpus, max_rejected=max_rejected), out, workers, dry_run, as_json)
+
+
+@app.command()
+def preset(
+    preset: Preset,
+    out: Out,
+    settings: Settings = None,
+    max_rejected: MaxRejected = 0.05,
+    workers: Workers = ALL_CORES,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Prepare the corpus that a preset names.
+
+    Example: sotto data prepare preset librispeech --set corpus.root=/data/LibriSpeech --out stores/ls-960
+    """
+    config = resolve(preset, settings or []).config
+    corpus: AnyCorpus = config.corpus
+    _run(Request(corpus, config.joining, max_rejected), out, workers, dry_run, as_json)

@@ -1,0 +1,45 @@
+"""Speaker statistics on the command line: the table, and the picture of the distribution."""
+
+from pathlib import Path
+
+from sottovoce.cli.console import note, print_json, print_table
+from sottovoce.data.population import Population
+from sottovoce.data.statistics import SpeakerStatistics, paper_statistics
+from sottovoce.files import make_folder
+from sottovoce.reports.figures import UserAmounts, speaker_distribution
+
+_HEADER = ["subset", "hours", "speakers", "utterances", "min/speaker mean", "std", "min", "max"]
+
+
+def draw_speakers(populations: dict[str, Population], picture: Path) -> None:
+    """Draw how much the users of each population have."""
+    amounts = {
+        label: UserAmounts(population.seconds_by_user() / 60, population.utterances_by_user())
+        for label, population in populations.items()
+    }
+    make_folder(picture.absolute().parent)
+    speaker_distribution(amounts, picture)
+
+
+def print_statistics(rows: list[SpeakerStatistics], picture: Path | None, as_json: bool) -> None:
+    """Print the table, with the paper's row below each subset that the paper lists."""
+    paper = paper_statistics(row.subset for row in rows)
+    if as_json:
+        document = {
+            "subsets": [row.document() for row in rows],
+            "paper": paper,
+            "figure": str(picture) if picture else None,
+        }
+        print_json(document)
+        return
+    shown = []
+    for row in rows:
+        minutes = (row.minutes_mean, row.minutes_std, row.minutes_min, row.minutes_max)
+        counts = [f"{row.hours:,.2f}", f"{row.speakers:,}", f"{row.utterances:,}"]
+        shown.append([row.subset, *counts, *(f"{value:,.2f}" for value in minutes)])
+        if row.subset in paper:
+            hours, speakers, *printed = paper[row.subset].values()
+            shown.append(["  (paper)", f"{hours:,}", f"{speakers:,}", "", *(f"{value:,}" for value in printed)])
+    print_table("", _HEADER, shown)
+    if picture:
+        note(f"Distribution: {picture}")

@@ -1,0 +1,186 @@
+"""The configuration: one frozen, validated tree, resolved from defaults, presets and --set, each value with its source.
+
+A preset is a YAML file with part of the tree, and may name another preset it `extends`. Later layers win: defaults,
+then the extended preset, then the preset, then --set key=value from left to right. A key that does not exist is an
+error that suggests the nearest one.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sottovoce.data.batching import Batching
+from sottovoce.data.corpora import CorpusOption
+from sottovoce.data.corpora.synthetic import Synthetic
+from sottovoce.data.joining import Joining
+from sottovoce.errors import ConfigError
+
+Tree = dict[str, Any]
+
+DEFAULT = "default"
+
+
+class Users(BaseModel):
+    """Who the users are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seed_fraction: str | None = Field(None, description="share of speakers set apart for the seed model, such as 0.1")
+    iid: bool = Field(False, description="the IID control: utterances are dealt to users at random")
+
+
+class Config(BaseModel):
+    """Everything that determines a run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    about: str = Field("", description="what this preset is for, in one line")
+    seed: int = Field(0, ge=0, description="the run seed, from which every random stream is derived")
+    corpus: CorpusOption = Field(default_factory=Synthetic, description="where the speech comes from")
+    joining: Joining | None = Field(None, description="join utterances of a speaker into longer ones")
+    users: Users = Field(default_factory=Users)
+    batching: Batching = Field(default_factory=Batching)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A configuration and, for every value in it, the layer it came from."""
+
+    name: str
+    config: Config
+    sources: Mapping[str, str]
+
+    def rows(self) -> Iterator[tuple[str, Any, str]]:
+        """Yield key, value and source of every value."""
+        for key, value in _leaves(self.config.model_dump(mode="json")):
+            yield key, value, self.sources.get(key, DEFAULT)
+
+
+def preset_names() -> list[str]:
+    """Return the names of the built-in presets."""
+    folder = resources.files("sottovoce") / "presets"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def resolve(preset: str, settings: Iterable[str] = ()) -> Resolved:
+    """Return the configuration of a built-in preset, or of a YAML file, with the settings "key=value" applied."""
+    tree: Tree = {}
+    sources: dict[str, str] = {}
+    for layer, source in [*_preset_layers(preset, ()), *(_parse_setting(text) for text in settings)]:
+        tree = _merged(tree, layer)
+        sources |= dict.fromkeys((key for key, _ in _leaves(layer)), source)
+    return Resolved(preset, _validated(tree, sources), sources)
+
+
+def _preset_layers(name: str, seen: tuple[str, ...]) -> list[tuple[Tree, str]]:
+    """Return the layers of a preset, the one it extends first."""
+    if name in seen:
+        raise ConfigError(f"Presets extend each other in a circle: {' -> '.join([*seen, name])}. Remove one `extends`.")
+    tree = _load(name)
+    base = tree.pop("extends", None)
+    below = _preset_layers(str(base), (*seen, name)) if base else []
+    return [*below, (tree, f"preset {name}")]
+
+
+def _load(name: str) -> Tree:
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name)
+        if not path.is_file():
+            raise ConfigError(f"There is no preset file {name}. Check the path.")
+        text = path.read_text(encoding="utf-8")
+    else:
+        known = preset_names()
+        if name not in known:
+            raise ConfigError(f"There is no preset {name!r}.{_nearest(name, known)} Presets: {', '.join(known)}.")
+        text = (resources.files("sottovoce") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{name} is not YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{name} should hold keys and values.")
+    return tree
+
+
+def _parse_setting(text: str) -> tuple[Tree, str]:
+    """Read "batching.seconds=60" as a layer; the value is YAML."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"Expected --set key=value, not {text!r}.")
+    try:
+        layer: Any = yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ConfigError(f"The value in --set {text} is not YAML. Quote it.") from None
+    for part in reversed(key.split(".")):
+        layer = {part: layer}
+    return layer, f"--set {key}"
+
+
+def _merged(below: Tree, above: Tree) -> Tree:
+    """Return `below` with `above` laid over it; another `kind` of a section replaces the whole section."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        same_kind = (
+            isinstance(old, dict) and isinstance(value, dict) and value.get("kind", old.get("kind")) == old.get("kind")
+        )
+        merged[key] = _merged(old, value) if same_kind and isinstance(old, dict) else value
+    return merged
+
+
+def _leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _validated(tree: Tree, sources: Mapping[str, str]) -> Config:
+    if isinstance(tree.get("corpus"), dict):
+        tree = tree | {"corpus": {"kind": "synthetic"} | tree["corpus"]}
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(_explained(error, tree, sources)) from None
+
+
+def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -> str:
+    """Return the first validation error as one line."""
+    first = error.errors()[0]
+    kind = tree.get("corpus", {}).get("kind") if isinstance(tree.get("corpus"), dict) else None
+    parts = [str(part) for place, part in enumerate(first["loc"]) if not (place == 1 and part == kind)]
+    key = ".".join(parts)
+    if first["type"] == "extra_forbidden":
+        known = [leaf for leaf, _ in _leaves(_example(tree))]
+        return f"There is no key {key!r}.{_nearest(key, known)} See `sotto config show`."
+    came_from = f" (from {sources[key]})" if key in sources else ""
+    if first["type"] == "missing":
+        return f"{key} is required. Give it with --set {key}=..."
+    return f"{key}={first['input']!r}{came_from} is not valid: {first['msg']}."
+
+
+def _example(tree: Tree) -> Tree:
+    """Return a tree with every key that may be used beside those given, for suggestions."""
+    corpus = {"kind": ""}
+    kind = tree.get("corpus", {}).get("kind") if isinstance(tree.get("corpus"), dict) else None
+    for spec in Config.model_fields["corpus"].annotation.__args__:  # type: ignore[union-attr]
+        if spec.model_fields["kind"].default == kind:
+            corpus = dict.fromkeys(spec.model_fields, "")
+    sections = {"joining": Joining, "users": Users, "batching": Batching}
+    return {
+        **dict.fromkeys(Config.model_fields, ""),
+        **{name: dict.fromkeys(section.model_fields, "") for name, section in sections.items()},
+        "corpus": corpus,
+    }
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" Did you mean {close[0]!r}?" if close else ""

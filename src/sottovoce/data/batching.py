@@ -1,0 +1,133 @@
+"""Batches by seconds of audio, padding included, and micro-batches of similar length inside them.
+
+A user's utterances are sorted by length and cut into batches with rows x longest <= budget; the order of the batches
+is random. Promises: every utterance is in exactly one batch; one that is longer than the budget is a batch of its own,
+never dropped; `max_seconds_per_user` bounds the audio of one round by taking a random part of the utterances.
+
+A batch may be computed as micro-batches, each padded only to its own longest utterance, with the padding of each held
+below `max_padding`. The gradient of the batch (a mean over its utterances) is the sum over micro-batches of their mean
+gradients times `Batch.weights`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from sottovoce.data.store import Store
+from sottovoce.features.logmel import BINS, FRAMES_PER_SECOND
+
+Rows = npt.NDArray[np.int64]
+
+
+class Batching(BaseModel):
+    """How the utterances of one user become batches."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seconds: float = Field(120.0, gt=0, description="audio in one batch, padding included (rows x longest)")
+    max_seconds_per_user: float | None = Field(
+        None, gt=0, description="audio one user trains on in one round; null: all of it"
+    )
+    max_padding: float = Field(
+        0.08, ge=0, le=1, description="largest share of padding in a micro-batch; 1: one micro-batch per batch"
+    )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Utterances whose gradients are averaged into one step, as micro-batches of row numbers, longest first."""
+
+    micro: tuple[Rows, ...]
+
+    @property
+    def rows(self) -> Rows:
+        """All utterances of the batch."""
+        return np.concatenate(self.micro)
+
+    @property
+    def weights(self) -> list[float]:
+        """The share of the batch's utterances that each micro-batch holds; they add up to 1."""
+        total = sum(len(rows) for rows in self.micro)
+        return [len(rows) / total for rows in self.micro]
+
+
+@dataclass(frozen=True)
+class PaddedBatch:
+    """The arrays of one micro-batch, padded with zeros."""
+
+    features: npt.NDArray[np.float32]  # (rows, longest, bins)
+    frames: Rows
+    targets: npt.NDArray[np.int64]  # (rows, longest target)
+    target_lengths: Rows
+
+
+def epoch(rows: Rows, frames: Rows, options: Batching, rng: np.random.Generator) -> list[Batch]:
+    """Return the batches of one pass over a user's utterances; frames[i] is the length of rows[i]."""
+    chosen = _within(frames, options.max_seconds_per_user, rng)
+    by_length = chosen[np.argsort(-frames[chosen], kind="stable")]
+    groups = _cut(frames[by_length], options.seconds * FRAMES_PER_SECOND)
+    batches = []
+    for first, last in groups:
+        places = by_length[first:last]
+        micro = _cut_by_padding(frames[places], options.max_padding)
+        batches.append(Batch(tuple(rows[places[start:end]] for start, end in micro)))
+    return [batches[place] for place in rng.permutation(len(batches))]
+
+
+def padding_share(batches: list[Batch], frames_by_row: Rows) -> float:
+    """Return the share of padding in all that is computed for these batches."""
+    computed = sum(len(rows) * int(frames_by_row[rows].max()) for batch in batches for rows in batch.micro)
+    real = sum(int(frames_by_row[batch.rows].sum()) for batch in batches)
+    return 1.0 - real / computed if computed else 0.0
+
+
+def load(store: Store, rows: Rows) -> PaddedBatch:
+    """Read one micro-batch from the store."""
+    frames = store.frames_of(rows)
+    targets = [store.tokens_of(int(row)) for row in rows]
+    lengths = np.array([target.size for target in targets], dtype=np.int64)
+    padded = np.zeros((len(rows), int(frames.max(initial=0)), BINS), dtype=np.float32)
+    padded_targets = np.zeros((len(rows), int(lengths.max(initial=0))), dtype=np.int64)
+    for place, (row, target) in enumerate(zip(rows, targets, strict=True)):
+        padded[place, : frames[place]] = store.features_of(int(row))
+        padded_targets[place, : target.size] = target
+    return PaddedBatch(padded, frames, padded_targets, lengths)
+
+
+def _within(frames: Rows, max_seconds: float | None, rng: np.random.Generator) -> Rows:
+    """Return the places of all utterances, or of random ones that together last at most `max_seconds`.
+
+    At least one is always taken, so that a user with only long utterances still takes part.
+    """
+    if max_seconds is None or frames.sum() <= max_seconds * FRAMES_PER_SECOND:
+        return np.arange(len(frames), dtype=np.int64)
+    order = rng.permutation(len(frames)).astype(np.int64)
+    fits = int(np.searchsorted(np.cumsum(frames[order]), max_seconds * FRAMES_PER_SECOND, side="right"))
+    return np.sort(order[: max(fits, 1)])
+
+
+def _cut(descending: Rows, budget: float) -> list[tuple[int, int]]:
+    """Cut lengths, longest first, into groups with rows x longest <= budget, or of one row."""
+    groups = []
+    first = 0
+    while first < len(descending):
+        last = min(first + max(int(budget // descending[first]), 1), len(descending))
+        groups.append((first, last))
+        first = last
+    return groups
+
+
+def _cut_by_padding(descending: Rows, max_padding: float) -> list[tuple[int, int]]:
+    """Cut lengths, longest first, into groups whose padding is at most `max_padding` of what is computed."""
+    groups = []
+    first = 0
+    while first < len(descending):
+        real = np.cumsum(descending[first:])
+        computed = np.arange(1, len(real) + 1) * descending[first]
+        # The share of padding never falls as shorter rows join, so the fitting ones come first.
+        last = first + max(int(np.count_nonzero(computed - real <= max_padding * computed)), 1)
+        groups.append((first, last))
+        first = last
+    return groups

@@ -1,0 +1,40 @@
+"""Poisson cohorts: every user joins a central step independently with probability q.
+
+Drawn by the gaps between members, which are geometric, so that a cohort costs O(cohort) time and memory, not
+O(population). Guarantees: each user is in with probability q, independently of all others; an empty cohort is a valid
+draw; q = 1 is everyone and q = 0 is no one.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from sottovoce.errors import ConfigError
+
+_LARGEST_POPULATION = 2**61  # a member and one gap after it still fit into int64
+
+
+def poisson_cohort(population: int, sampling_prob: float, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Return the members of one cohort among users 0 to population - 1, in ascending order."""
+    if not 0 <= population <= _LARGEST_POPULATION:
+        raise ConfigError(f"Expected 0 <= population={population} <= 2^61.")
+    if not 0.0 <= sampling_prob <= 1.0:
+        raise ConfigError(f"Expected 0 <= sampling_prob={sampling_prob} <= 1.")
+    if sampling_prob == 1.0:
+        return np.arange(population, dtype=np.int64)
+    if sampling_prob == 0.0 or population == 0:
+        return np.zeros(0, dtype=np.int64)
+    expected = population * sampling_prob
+    draws = int(expected + 6 * math.sqrt(expected)) + 16  # almost always enough for one round
+    rounds: list[npt.NDArray[np.int64]] = []
+    last = -1
+    while last < population:
+        gaps = np.minimum(rng.geometric(sampling_prob, size=draws), population + 1)
+        members = last + np.cumsum(gaps)
+        past_the_end = np.flatnonzero(members >= population)  # what comes after the first of these is void
+        if past_the_end.size:
+            members = members[: past_the_end[0]]
+        rounds.append(members)
+        last = population if past_the_end.size else int(members[-1])
+    return np.concatenate(rounds)

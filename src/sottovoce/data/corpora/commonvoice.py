@@ -1,0 +1,52 @@
+"""Common Voice in the layout of version 13: LANGUAGE/{train,dev,test,validated}.tsv and LANGUAGE/clips/*.mp3."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from sottovoce.data.corpora.rows import Malformed, read_rows
+from sottovoce.data.corpora.spec import CorpusSpec, require_folder
+from sottovoce.data.manifest import Corpus, Entry, Reason, Rejection
+from sottovoce.errors import DataError
+
+_COLUMNS = ("client_id", "path", "sentence")
+
+
+class CommonVoice(CorpusSpec):
+    """Common Voice: sentences read aloud by volunteers, one `client_id` each."""
+
+    kind: Literal["commonvoice"] = "commonvoice"
+    root: Path = Field(description="the folder that holds en/, fr/ or de/ (cv-corpus-13.0-2023-03-09)")
+    language: Literal["en", "fr", "de"] = Field(description="the language to read")
+    split: Literal["train", "dev", "test", "validated"] = Field(description="which of the .tsv files to read")
+
+    def read(self) -> Corpus:
+        """Find every clip that the split lists."""
+        require_folder(self.root)
+        folder = self.root / self.language
+        table = folder / f"{self.split}.tsv"
+        if not table.is_file():
+            hint = f" Did you mean {self.root.absolute().parent}?" if (self.root / f"{self.split}.tsv").exists() else ""
+            raise DataError(f"{table} is not there. ROOT is the folder that holds {self.language}/.{hint}")
+        return Corpus(f"CV-{self.language}-{self.split}", folder, (self.language,), self._rows(table))
+
+    def _rows(self, table: Path) -> Iterator[Entry | Rejection]:
+        for row in read_rows(table, dict.fromkeys(_COLUMNS, "another ROOT: this is not Common Voice's own table")):
+            if isinstance(row, Malformed):
+                yield Rejection(f"{table.name} {row.place}", "", Reason.MALFORMED_ROW, row.detail)
+                continue
+            extra = {name: value or None for name, value in row.items() if name not in _COLUMNS}
+            clip = row["path"] or ""
+            if not clip:
+                yield Rejection("", row["client_id"] or "", Reason.MISSING_FILE, "the row names no clip")
+                continue
+            yield Entry(
+                utterance=Path(clip).stem,
+                speaker=row["client_id"] or "",
+                text=row["sentence"] or "",
+                language=self.language,
+                paths=(f"clips/{clip}",),
+                extra=extra,
+            )

@@ -1,0 +1,132 @@
+"""Sentences for the synthetic corpus: a small built-in grammar per language, cut to a vocabulary of any size.
+
+A grammar is a list of templates, such as "please turn on the {device} in the {room}", and a list of entries for every
+slot; its file is grammars/LANGUAGE.yaml. A vocabulary of V words is filled in a fixed order: a template (with the first
+entry of each slot it opens), then one more entry for every open slot in turn, the next template, and so on. What would
+exceed V is left out.
+
+Guarantees: there are never more than V words, and as many as whole templates and entries permit; every sentence
+consists of these words alone, and every word occurs in some sentence, with positive probability. Words are in lower
+case and consist of the letters of the language, apostrophes and hyphens.
+"""
+
+import functools
+import re
+from collections.abc import Iterable
+from importlib import resources
+from typing import Self
+
+import numpy as np
+import yaml
+
+from sottovoce.errors import ConfigError
+
+LANGUAGES = ("en", "fr", "de")
+LETTERS = {
+    "en": "abcdefghijklmnopqrstuvwxyz",
+    "fr": "abcdefghijklmnopqrstuvwxyzàâæçéèêëîïôœùûüÿ",
+    "de": "abcdefghijklmnopqrstuvwxyzäöüß",
+}
+_SLOT = re.compile(r"\{(\w+)\}")
+
+
+class Source:
+    """A grammar as its file has it: all templates and all entries, in order."""
+
+    def __init__(self, templates: list[str], slots: dict[str, list[str]]) -> None:
+        """Take the two parts of the file."""
+        self.templates = templates
+        self.slots = slots
+
+    @classmethod
+    @functools.cache
+    def read(cls, language: str) -> Self:
+        """Read the built-in grammar of a language."""
+        if language not in LANGUAGES:
+            raise ConfigError(f"There is no grammar for language {language!r}. Choose from {', '.join(LANGUAGES)}.")
+        file = resources.files("sottovoce.data.corpora") / "grammars" / f"{language}.yaml"
+        return cls(**yaml.safe_load(file.read_text(encoding="utf-8")))
+
+
+class _Cut:
+    """A part of a grammar that grows until its vocabulary is full."""
+
+    def __init__(self, source: Source, limit: float) -> None:
+        self._source = source
+        self._limit = limit
+        self._taken: dict[str, int] = {}  # slot -> how many of its entries were considered
+        self.words: set[str] = set()
+        self.templates: list[str] = []
+        self.entries: dict[str, list[str]] = {}
+
+    def _add(self, texts: Iterable[str]) -> bool:
+        """Add the words of the texts if all of them fit."""
+        words = self.words.union(*(text.split() for text in texts))
+        if len(words) > self._limit:
+            return False
+        self.words = words
+        return True
+
+    def add_template(self, template: str) -> None:
+        """Add a template, with the first entry of each slot that it is the first to use, if all that fits."""
+        new = {slot: self._source.slots[slot][0] for slot in _SLOT.findall(template) if slot not in self.entries}
+        if self._add([_SLOT.sub(" ", template), *new.values()]):
+            self.templates.append(template)
+            self.entries |= {slot: [entry] for slot, entry in new.items()}
+            self._taken |= dict.fromkeys(new, 1)
+
+    def add_round(self) -> bool:
+        """Add the next entry of every open slot, where it fits; return whether there was any left to consider."""
+        left = False
+        for slot, position in list(self._taken.items()):
+            for entry in self._source.slots[slot][position : position + 1]:
+                left = True
+                self._taken[slot] += 1
+                if self._add([entry]):
+                    self.entries[slot].append(entry)
+        return left
+
+    def fill(self) -> Self:
+        """Add everything that fits, in the order of the module docstring."""
+        for template in self._source.templates:
+            self.add_template(template)
+            self.add_round()
+        while self.add_round():
+            pass
+        return self
+
+
+def _smallest(source: Source) -> int:
+    cut = _Cut(source, np.inf)
+    cut.add_template(source.templates[0])
+    return len(cut.words)
+
+
+class Grammar:
+    """Random sentences over a vocabulary of a given size."""
+
+    def __init__(self, templates: list[str], entries: dict[str, list[str]], words: Iterable[str]) -> None:
+        """Take the templates, the entries of their slots and all their words; see `load`."""
+        self.words = frozenset(words)
+        self._entries = entries
+        # A template with many slots says more than one with few: it is drawn more often.
+        self._templates = [template for template in templates for _ in range(1 + len(_SLOT.findall(template)))]
+
+    @classmethod
+    def load(cls, language: str, vocabulary: int) -> Self:
+        """Return the grammar of a language, cut to at most `vocabulary` distinct words."""
+        source = Source.read(language)
+        smallest, largest = _smallest(source), len(_Cut(source, np.inf).fill().words)
+        if not smallest <= vocabulary <= largest:
+            raise ConfigError(f"Expected {smallest} <= vocabulary={vocabulary} <= {largest} for language {language}.")
+        cut = _Cut(source, vocabulary).fill()
+        return cls(cut.templates, cut.entries, cut.words)
+
+    def sentence(self, rng: np.random.Generator) -> str:
+        """Draw a sentence."""
+
+        def draw(match: re.Match[str]) -> str:
+            entries = self._entries[match[1]]
+            return entries[rng.integers(len(entries))]
+
+        return _SLOT.sub(draw, self._templates[rng.integers(len(self._templates))])

@@ -1,0 +1,88 @@
+"""LibriSpeech in its own layout: SUBSET/SPEAKER/CHAPTER/*.flac, *.trans.txt, and SPEAKERS.TXT beside the subsets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from sottovoce.data.corpora.spec import CorpusSpec, require_folder
+from sottovoce.data.manifest import Corpus, Entry, Reason, Rejection
+from sottovoce.errors import DataError
+
+# The names the paper gives to the training sets.
+_PAPER_NAMES = {
+    "LS-100": ("train-clean-100",),
+    "LS-360": ("train-clean-360",),
+    "LS-500": ("train-other-500",),
+    "LS-860": ("train-clean-360", "train-other-500"),
+    "LS-960": ("train-clean-100", "train-clean-360", "train-other-500"),
+}
+
+
+class LibriSpeech(CorpusSpec):
+    """LibriSpeech: read English books."""
+
+    kind: Literal["librispeech"] = "librispeech"
+    root: Path = Field(description="the folder that holds dev-clean, train-clean-100, ... and SPEAKERS.TXT")
+    subset: tuple[str, ...] = Field(
+        min_length=1, description="subsets such as dev-clean, or LS-100, LS-360, LS-500, LS-860, LS-960"
+    )
+
+    def read(self) -> Corpus:
+        """Find every utterance of the subsets."""
+        require_folder(self.root)
+        subsets = self._folders()
+        return Corpus(_label(subsets), self.root, ("en",), self._rows(subsets))
+
+    def _folders(self) -> list[str]:
+        wanted = dict.fromkeys(folder for name in self.subset for folder in _PAPER_NAMES.get(name, (name,)))
+        for name in wanted:
+            if not (self.root / name).is_dir():
+                there = sorted(path.name for path in self.root.iterdir() if path.is_dir())
+                raise DataError(
+                    f"{self.root} has no subset {name}. It holds: {', '.join(there) or 'no folders'}; "
+                    f"the names {', '.join(_PAPER_NAMES)} are understood too."
+                )
+        return list(wanted)
+
+    def _rows(self, subsets: list[str]) -> Iterator[Entry | Rejection]:
+        sex = _read_sex(self.root / "SPEAKERS.TXT")
+        for subset in subsets:
+            for chapter in sorted(path for path in (self.root / subset).glob("*/*") if path.is_dir()):
+                yield from _chapter(chapter, self.root, subset, sex)
+
+
+def _label(subsets: list[str]) -> str:
+    for name, folders in _PAPER_NAMES.items():
+        if set(folders) == set(subsets):
+            return name
+    return "+".join(subsets)
+
+
+def _chapter(chapter: Path, root: Path, subset: str, sex: dict[str, str]) -> Iterator[Entry | Rejection]:
+    """Yield every utterance that has a transcript, and every recording that has none."""
+    speaker = chapter.parent.name
+    transcripts = _read_transcripts(chapter / f"{speaker}-{chapter.name}.trans.txt")
+    extra = {"subset": subset, "chapter": chapter.name, "sex": sex.get(speaker)}
+    for utterance, text in transcripts.items():
+        path = chapter.relative_to(root) / f"{utterance}.flac"
+        yield Entry(utterance, speaker, text, "en", (str(path),), extra=extra)
+    for path in sorted(chapter.glob("*.flac")):
+        if path.stem not in transcripts:
+            yield Rejection(path.stem, speaker, Reason.NO_TRANSCRIPT, f"file {path.relative_to(root)}")
+
+
+def _read_transcripts(path: Path) -> dict[str, str]:
+    if not path.exists():
+        return {}
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return {utterance: text for utterance, _, text in (line.partition(" ") for line in lines) if utterance}
+
+
+def _read_sex(path: Path) -> dict[str, str]:
+    """Return the sex column of SPEAKERS.TXT by speaker; an absent file gives nothing."""
+    if not path.exists():
+        return {}
+    rows = [line.split("|") for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith(";")]
+    return {row[0].strip(): row[1].strip() for row in rows if len(row) > 1}

@@ -1,0 +1,171 @@
+"""Recording conditions for a clean waveform at 16 kHz: a room, noise, a microphone or line, a level.
+
+They come in this order, as they do in life: the room adds a reverberant tail to the speech, noise is added, the
+microphone limits the band of both, and the level is set. With the speech s and the noise n as they leave the
+microphone, the signal-to-noise ratio is
+
+    snr_db = 10 log10( mean of s^2 / mean of n^2 ),
+
+both means over the speech: from the first to the last sample of the input that is not zero. The noise is scaled so
+that this holds exactly. The level is the root mean square of the whole result in dB of full scale; where that would
+take a peak beyond full scale, the whole result is made quieter instead, so that nothing is ever clipped.
+
+Guarantees: the result has as many samples as the input, all within [-1, 1]; it depends on the recording, the samples
+and the generator alone (FFTs and sums of one thread, in double precision); digital silence stays digital silence.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sottovoce.errors import ConfigError
+from sottovoce.features.logmel import SAMPLE_RATE_HZ
+
+Samples = npt.NDArray[np.float64]
+Generator = np.random.Generator
+
+_BAND_ORDER = 8  # 48 dB per octave, 3 dB at the edges
+_FIRST_REFLECTION_SECONDS = 0.004
+_LOWEST_NOISE_HZ = 40.0  # pink noise would have no end of power below
+_SPEECH_CORNER_HZ = 500.0  # the long-term spectrum of speech is flat below and falls by 9 dB per octave above
+_BABBLE_SYLLABLES_HZ = 4.0
+_HUM_HZ = 50.0
+_HUM_PARTIALS = 12
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The conditions one speaker records in.
+
+    `noise` is one of NOISES, and is None exactly if `snr_db` is. `band_hz` is the lower and upper edge of the band
+    (a lower edge of 0 is a low-pass filter). `reverb_seconds` is the time in which the room's response falls by 60 dB;
+    its tail carries that many times the energy of the direct sound, as longer tails mean livelier rooms. 0 is no room.
+    """
+
+    snr_db: float | None
+    noise: str | None
+    band_hz: tuple[float, float] | None
+    reverb_seconds: float
+    level_db: float
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be done."""
+        if (self.snr_db is None) != (self.noise is None):
+            raise ConfigError(f"Noise {self.noise!r} with snr_db={self.snr_db}. Give both or neither.")
+        if self.noise is not None and self.noise not in NOISES:
+            raise ConfigError(f"Noise {self.noise!r} is not known. Choose from {', '.join(NOISES)}.")
+        if self.band_hz is not None and not 0 <= self.band_hz[0] < self.band_hz[1] <= SAMPLE_RATE_HZ / 2:
+            raise ConfigError(f"Expected 0 <= low < high <= {SAMPLE_RATE_HZ // 2} in band_hz={self.band_hz}.")
+        if not self.reverb_seconds >= 0:
+            raise ConfigError(f"Expected reverb_seconds={self.reverb_seconds} >= 0.")
+
+    def apply(self, samples: npt.NDArray[np.floating], rng: Generator) -> npt.NDArray[np.float32]:
+        """Return the samples as they are heard under these conditions; noise and room are drawn from `rng`."""
+        spoken = np.flatnonzero(samples)
+        if spoken.size == 0:
+            return np.zeros(len(samples), dtype=np.float32)
+        sound = self._microphone(self._room(samples.astype(np.float64), rng))
+        if self.noise is not None and self.snr_db is not None:
+            noise = self._microphone(NOISES[self.noise](len(sound), rng))
+            speech = slice(spoken[0], spoken[-1] + 1)
+            ratio = _power(sound[speech]) / _power(noise[speech])
+            sound = sound + noise * np.sqrt(ratio * 10 ** (-self.snr_db / 10))
+        return self._levelled(sound).astype(np.float32)
+
+    def _room(self, samples: Samples, rng: Generator) -> Samples:
+        if self.reverb_seconds == 0:
+            return samples
+        return _convolved(samples, room_response(self.reverb_seconds, rng))
+
+    def _microphone(self, samples: Samples) -> Samples:
+        if self.band_hz is None:
+            return samples
+        low, high = self.band_hz
+        return _shaped(samples, lambda hertz: _band_gain(hertz, low, high))
+
+    def _levelled(self, samples: Samples) -> Samples:
+        gain = 10 ** (self.level_db / 20) / np.sqrt(_power(samples))
+        result: Samples = samples * min(gain, 1 / np.abs(samples).max())
+        return result
+
+
+def room_response(reverb_seconds: float, rng: Generator) -> Samples:
+    """Return the response of a room: the direct sound, then noise that falls by 60 dB in `reverb_seconds`."""
+    count = max(2, round(reverb_seconds * SAMPLE_RATE_HZ))
+    seconds = np.arange(count) / SAMPLE_RATE_HZ
+    tail = rng.standard_normal(count) * 10 ** (-3 * seconds / reverb_seconds)
+    tail[: min(count - 1, round(_FIRST_REFLECTION_SECONDS * SAMPLE_RATE_HZ))] = 0
+    tail *= np.sqrt(reverb_seconds / np.sum(tail**2))
+    tail[0] = 1
+    return tail
+
+
+def white_noise(count: int, rng: Generator) -> Samples:
+    """Return noise with the same power at every frequency."""
+    return rng.standard_normal(count)
+
+
+def pink_noise(count: int, rng: Generator) -> Samples:
+    """Return noise whose power falls by 3 dB per octave."""
+    return _shaped(white_noise(count, rng), lambda hertz: np.maximum(hertz, _LOWEST_NOISE_HZ) ** -0.5)
+
+
+def speech_shaped_noise(count: int, rng: Generator) -> Samples:
+    """Return steady noise with about the long-term spectrum of speech."""
+    return _shaped(white_noise(count, rng), lambda hertz: np.maximum(hertz / _SPEECH_CORNER_HZ, 1) ** -1.5)
+
+
+def babble_noise(count: int, rng: Generator) -> Samples:
+    """Return speech-shaped noise that swells and fades at the pace of syllables, as a few voices do."""
+    slow = _shaped(white_noise(count, rng), lambda hertz: np.exp(-((hertz / _BABBLE_SYLLABLES_HZ) ** 2)))
+    envelope = np.exp(slow / np.sqrt(_power(slow)) / 2)
+    return speech_shaped_noise(count, rng) * envelope
+
+
+def hum_noise(count: int, rng: Generator) -> Samples:
+    """Return the hum of mains: partials of 50 Hz, each weaker than the one before, over a floor of white noise."""
+    phase = 2 * np.pi * _HUM_HZ * np.arange(count) / SAMPLE_RATE_HZ
+    hum = 0.05 * white_noise(count, rng)
+    for partial in range(1, _HUM_PARTIALS + 1):
+        hum += np.sin(partial * phase + rng.uniform(0, 2 * np.pi)) / partial
+    return hum
+
+
+NOISES: dict[str, Callable[[int, Generator], Samples]] = {
+    "white": white_noise,
+    "pink": pink_noise,
+    "speech": speech_shaped_noise,
+    "babble": babble_noise,
+    "hum": hum_noise,
+}
+
+
+def _band_gain(hertz: Samples, low: float, high: float) -> Samples:
+    """Return the amplitude response of a Butterworth band-pass filter."""
+    gain: Samples = 1 / np.sqrt(1 + (hertz / high) ** (2 * _BAND_ORDER))
+    if low > 0:
+        gain /= np.sqrt(1 + (low / np.maximum(hertz, low / 100)) ** (2 * _BAND_ORDER))
+    return gain
+
+
+def _shaped(samples: Samples, gain_at: Callable[[Samples], Samples]) -> Samples:
+    """Filter without delay: multiply the spectrum by a gain; zeros after the end keep it from meeting the start."""
+    size = _fft_size(2 * len(samples))
+    hertz = np.fft.rfftfreq(size, 1 / SAMPLE_RATE_HZ)
+    return np.fft.irfft(np.fft.rfft(samples, size) * gain_at(hertz), size)[: len(samples)]
+
+
+def _convolved(samples: Samples, response: Samples) -> Samples:
+    """Convolve, and cut to the length of the samples."""
+    size = _fft_size(len(samples) + len(response))
+    return np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(response, size), size)[: len(samples)]
+
+
+def _fft_size(least: int) -> int:
+    return 1 << (least - 1).bit_length()
+
+
+def _power(samples: Samples) -> float:
+    return float(np.mean(samples**2))

@@ -1,0 +1,132 @@
+"""Rows of tables as people keep them: TSV, CSV, JSONL and Parquet, every value as text.
+
+A row that cannot be understood comes back as `Malformed` with its place, so that the caller can list it.
+TSV is read without any quoting: a quote is a character like any other (Common Voice has unbalanced ones).
+"""
+
+import csv
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sottovoce.data.corpora.spec import require_file
+from sottovoce.errors import DataError
+
+Row = dict[str, str | None]
+
+
+@dataclass(frozen=True)
+class Malformed:
+    """A row that could not be read."""
+
+    place: str
+    detail: str
+
+
+def read_rows(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]:
+    """Yield the rows of a table; `required` maps each column that must be there to the option that renames it."""
+    require_file(path)
+    name = path.name.removesuffix(".gz")
+    for suffix, reader in _READERS.items():
+        if name.endswith(suffix):
+            return reader(path, required)
+    raise DataError(f"{path} is not a table we can read. Its name should end in {', '.join(_READERS)}.")
+
+
+def open_text(path: Path) -> TextIO:
+    """Open a text file, compressed or not; bytes that are not UTF-8 come back as surrogates."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="")
+    return path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
+
+
+def _require_columns(path: Path, there: list[str], required: dict[str, str]) -> None:
+    for column, option in required.items():
+        if column not in there:
+            raise DataError(f"{path} has no column {column!r}. It has: {', '.join(there)}. Name another with {option}.")
+
+
+def _read_tsv(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]:
+    return _read_fields(path, required, lambda file: (line.rstrip("\r\n").split("\t") for line in file))
+
+
+def _read_csv(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]:
+    return _read_fields(path, required, csv.reader)
+
+
+def _read_fields(
+    path: Path, required: dict[str, str], split: Callable[[TextIO], Iterator[list[str]]]
+) -> Iterator[Row | Malformed]:
+    with open_text(path) as file:
+        lines = split(file)
+        header = next(lines, [])
+        _require_columns(path, header, required)
+        for number, fields in enumerate(_whole(path, lines), start=2):
+            if not any(fields):
+                continue
+            if len(fields) != len(header):
+                yield Malformed(f"row {number}", f"{len(fields)} fields where the header has {len(header)}")
+            elif not _is_text("".join(fields)):
+                yield Malformed(f"row {number}", "bytes that are not UTF-8")
+            else:
+                yield dict(zip(header, fields, strict=True))
+
+
+def _whole(path: Path, lines: Iterator[list[str]]) -> Iterator[list[str]]:
+    try:
+        yield from lines
+    except csv.Error as error:
+        raise DataError(f"{path} cannot be read as CSV: {error}. Look for an unbalanced quote.") from None
+
+
+def _read_jsonl(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]:
+    with open_text(path) as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                yield Malformed(f"row {number}", f"not JSON: {error.msg}")
+                continue
+            if not isinstance(row, dict):
+                yield Malformed(f"row {number}", "not a JSON object")
+                continue
+            if number == 1:
+                _require_columns(path, list(row), required)
+            yield {name: _as_text(value) for name, value in row.items()}
+
+
+def _read_parquet(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]:
+    try:
+        file = pq.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{path} is not a Parquet file: {error}. Check the path.") from None
+    _require_columns(path, file.schema_arrow.names, required)
+    for batch in file.iter_batches():
+        for row in batch.to_pylist():
+            yield {name: _as_text(value) for name, value in row.items()}
+
+
+def _as_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _is_text(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+_READERS: dict[str, Callable[[Path, dict[str, str]], Iterator[Row | Malformed]]] = {
+    ".tsv": _read_tsv,
+    ".csv": _read_csv,
+    ".jsonl": _read_jsonl,
+    ".parquet": _read_parquet,
+}

@@ -1,0 +1,71 @@
+"""Any table of recordings: TSV, CSV, JSONL or Parquet with columns for path, speaker and text."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from sottovoce.data.corpora.rows import Malformed, Row, read_rows
+from sottovoce.data.corpora.spec import CorpusSpec, require_file
+from sottovoce.data.manifest import Corpus, Entry, Reason, Rejection
+
+
+class Table(CorpusSpec):
+    """A table with one row per recording; paths are relative to the table's folder."""
+
+    kind: Literal["table"] = "table"
+    file: Path = Field(description="the table: .tsv, .csv, .jsonl (each also .gz) or .parquet")
+    language: tuple[str, ...] = Field(("en",), min_length=1, description="en, fr or de; several with a language column")
+    path_column: str = Field("path", description="the column with the audio file")
+    speaker_column: str = Field("speaker", description="the column with the speaker's id")
+    text_column: str = Field("text", description="the column with the transcript")
+    utterance_column: str | None = Field(None, description="the column with the utterance's id (default: the path)")
+    language_column: str | None = Field(None, description="the column with each row's language")
+    speaker_table: Path | None = Field(None, description="a second table with one row per speaker, joined by speaker")
+    label: str | None = Field(None, description="the name shown in statistics (default: the table's folder)")
+
+    def read(self) -> Corpus:
+        """Find every row of the table."""
+        require_file(self.file)
+        label = self.label or self.file.absolute().parent.name
+        return Corpus(label, self.file.parent, self.language, self._rows())
+
+    def _rows(self) -> Iterator[Entry | Rejection]:
+        required = {
+            self.path_column: "--path-column",
+            self.speaker_column: "--speaker-column",
+            self.text_column: "--text-column",
+        }
+        if self.utterance_column:
+            required[self.utterance_column] = "--utterance-column"
+        if self.language_column:
+            required[self.language_column] = "--language-column"
+        about = self._speakers()
+        for row in read_rows(self.file, required):
+            if isinstance(row, Malformed):
+                yield Rejection(f"{self.file.name} {row.place}", "", Reason.MALFORMED_ROW, row.detail)
+            else:
+                yield self._entry(row, required, about)
+
+    def _entry(self, row: Row, used: dict[str, str], about: dict[str, Row]) -> Entry | Rejection:
+        path = row.get(self.path_column) or ""
+        speaker = row.get(self.speaker_column) or ""
+        if not path:
+            return Rejection("", speaker, Reason.MISSING_FILE, "the row names no file")
+        language = (row[self.language_column] or "" if self.language_column else self.language[0]).lower()
+        utterance = row[self.utterance_column] if self.utterance_column else str(Path(path).with_suffix(""))
+        if language not in self.language:
+            known = ", ".join(self.language)
+            return Rejection(
+                utterance or path, speaker, Reason.MALFORMED_ROW, f"language {language!r} is not one of {known}"
+            )
+        extra = {name: value or None for name, value in (about.get(speaker, {}) | row).items() if name not in used}
+        return Entry(utterance or path, speaker, row.get(self.text_column) or "", language, (path,), extra=extra)
+
+    def _speakers(self) -> dict[str, Row]:
+        """Return the further columns of every speaker, by speaker."""
+        if self.speaker_table is None:
+            return {}
+        rows = read_rows(self.speaker_table, {self.speaker_column: "--speaker-column"})
+        return {row.pop(self.speaker_column) or "": row for row in rows if not isinstance(row, Malformed)}

@@ -1,0 +1,69 @@
+"""What a preparation will cost, from a sample of the corpus: seconds of audio, bytes of store, time."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+
+from sottovoce.data.extract import Chunk, extract
+from sottovoce.data.manifest import Manifest
+from sottovoce.data.store import BYTES_PER_FRAME
+from sottovoce.features import logmel
+
+_SAMPLE_ROWS = 200
+_TIMED_ROWS = 24
+_BYTES_PER_ROW = 400  # index, offsets and targets
+_MARGIN = 1.05
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The expected amount of audio."""
+
+    utterances: int
+    seconds: float
+
+
+def estimate(manifest: Manifest) -> Estimate:
+    """Estimate the audio of a manifest from the headers of a sample of its files, spread evenly over the rows."""
+    lengths = [
+        length for row in _sample(manifest, _SAMPLE_ROWS) if (length := _seconds(row, manifest.root)) is not None
+    ]
+    mean = float(np.mean(lengths)) if lengths else 0.0
+    return Estimate(len(manifest.table), mean * len(manifest.table))
+
+
+def bytes_needed(expected: Estimate) -> float:
+    """Return the expected size of the store."""
+    features = expected.seconds * logmel.FRAMES_PER_SECOND * BYTES_PER_FRAME
+    return _MARGIN * (features + expected.utterances * _BYTES_PER_ROW)
+
+
+def speed(manifest: Manifest) -> float:
+    """Measure how many seconds of audio one core turns into features in a second."""
+    rows = _sample(manifest, _TIMED_ROWS)
+    started = time.perf_counter()
+    result = extract(Chunk(manifest.root, manifest.tokens, rows))
+    elapsed = time.perf_counter() - started
+    return sum(result.samples) / logmel.SAMPLE_RATE_HZ / elapsed
+
+
+def _sample(manifest: Manifest, count: int) -> list[dict[str, Any]]:
+    table = manifest.table
+    rows = np.unique(np.linspace(0, len(table) - 1, min(count, len(table))).round().astype(np.int64))
+    sampled: list[dict[str, Any]] = table.take(rows).to_pylist()
+    return sampled
+
+
+def _seconds(row: Mapping[str, Any], root: Path) -> float | None:
+    """Return the length of a row's audio as its files' headers tell it; None where they cannot be read."""
+    if row["segment_seconds"] is not None:
+        return float(row["segment_seconds"])
+    try:
+        return float(sum(soundfile.info(root / path).duration for path in row["paths"]) + sum(row["pauses"]))
+    except (soundfile.SoundFileError, OSError):
+        return None

@@ -1,0 +1,68 @@
+"""From rows of a manifest to features: what a worker process does with one chunk."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sottovoce.data.audio import BadAudio, Samples, join_audio, read_audio
+from sottovoce.data.manifest import Reason
+from sottovoce.data.text import TokenSet, least_frames
+from sottovoce.features import logmel
+
+# The recogniser gives one output for three frames: a target must fit into that many outputs.
+OUTPUT_STRIDE = 3
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive rows of a manifest."""
+
+    root: Path
+    tokens: TokenSet
+    rows: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """The features of a chunk, one utterance after another; a rejected row has no samples."""
+
+    samples: list[int]
+    rejected: dict[int, tuple[Reason, str]]
+    features: bytes
+
+
+def extract(chunk: Chunk) -> Extracted:
+    """Return the features of every row that has usable audio, and the reasons of the others."""
+    samples: list[int] = []
+    rejected: dict[int, tuple[Reason, str]] = {}
+    features: list[bytes] = []
+    for place, row in enumerate(chunk.rows):
+        try:
+            audio = load_audio(row, chunk.root)
+            features.append(_features(audio, chunk.tokens.encode(row["text"])).tobytes())
+            samples.append(len(audio))
+        except BadAudio as fault:
+            rejected[place] = (fault.reason, fault.detail)
+            samples.append(0)
+    return Extracted(samples, rejected, b"".join(features))
+
+
+def load_audio(row: Mapping[str, Any], root: Path) -> Samples:
+    """Return the audio of a manifest or index row at 16 kHz, joined where it has several files."""
+    parts = [read_audio(root / path, row["start"], row["segment_seconds"], row["channel"]) for path in row["paths"]]
+    return parts[0] if len(parts) == 1 else join_audio(parts, row["pauses"])
+
+
+def _features(audio: Samples, target: npt.NDArray[np.uint8]) -> npt.NDArray[np.float16]:
+    outputs, needed = -(-logmel.frame_count(len(audio)) // OUTPUT_STRIDE), least_frames(target)
+    if outputs < needed:
+        seconds = len(audio) / logmel.SAMPLE_RATE_HZ
+        raise BadAudio(Reason.TOO_SHORT, f"{seconds:.2f} s give {outputs} outputs, CTC needs {needed} for the text")
+    energies = logmel.log_mel(audio)
+    if energies.min() == energies.max():
+        raise BadAudio(Reason.SILENT_AUDIO, f"{len(audio) / logmel.SAMPLE_RATE_HZ:.2f} s without any sound")
+    return logmel.normalise(energies)

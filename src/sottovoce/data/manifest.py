@@ -1,0 +1,203 @@
+"""The manifest: every utterance of a corpus, checked and sorted, before any audio is read.
+
+A corpus reader yields one `Entry` per utterance it finds, or a `Rejection` where it already sees that something is
+wrong. `build_manifest` normalises the text, checks ids, speakers, characters and files, and sorts by speaker and
+utterance, so that the audio of one speaker lies together in the store. Nothing is dropped in silence: what cannot be
+used becomes a row of rejected.tsv.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+
+from sottovoce.data.text import TokenSet, normalise
+from sottovoce.errors import DataError
+
+Item = TypeVar("Item")
+
+
+class Reason(StrEnum):
+    """Why an utterance cannot be used."""
+
+    MALFORMED_ROW = "malformed row"
+    NO_SPEAKER = "no speaker"
+    NO_TRANSCRIPT = "no transcript"
+    EMPTY_TEXT = "text normalises to nothing"
+    UNKNOWN_CHARACTERS = "characters outside the token set"
+    DUPLICATE_ID = "duplicate id"
+    TOO_FEW_TO_JOIN = "too few utterances to join"
+    MISSING_FILE = "missing file"
+    UNREADABLE_AUDIO = "unreadable audio"
+    EMPTY_AUDIO = "empty audio"
+    TRUNCATED_AUDIO = "truncated audio"
+    SILENT_AUDIO = "silent audio"
+    TOO_SHORT = "audio too short for its text"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """An utterance that cannot be used, and why."""
+
+    utterance: str
+    speaker: str
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One utterance: who says what in which file. A joined utterance has several files and the pauses between them.
+
+    Readers leave `bytes` and `modified_ns` to the manifest, which fills them in from the files.
+    """
+
+    utterance: str
+    speaker: str
+    text: str
+    language: str
+    paths: tuple[str, ...]
+    start: float | None = None
+    segment_seconds: float | None = None
+    channel: int | None = None
+    pauses: tuple[float, ...] = ()
+    bytes: int = 0
+    modified_ns: int = 0
+    extra: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What a reader found: `rows` may be read once; paths are relative to `root`."""
+
+    label: str
+    root: Path
+    languages: tuple[str, ...]
+    rows: Iterable[Entry | Rejection]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The usable utterances, one row each, sorted by speaker and utterance; and the others, with reasons."""
+
+    label: str
+    root: Path
+    tokens: TokenSet
+    table: pa.Table
+    rejected: list[Rejection]
+
+    @property
+    def utterances_found(self) -> int:
+        """How many utterances the corpus has, usable or not."""
+        return len(self.table) + len(self.rejected)
+
+
+# The manifest's columns, each a field of Entry; further columns of the corpus follow them.
+_SCHEMA = pa.schema(
+    [
+        ("utterance", pa.string()),
+        ("speaker", pa.string()),
+        ("text", pa.string()),
+        ("language", pa.string()),
+        ("paths", pa.list_(pa.string())),
+        ("start", pa.float64()),
+        ("segment_seconds", pa.float64()),
+        ("channel", pa.int32()),
+        ("pauses", pa.list_(pa.float64())),
+        ("bytes", pa.int64()),
+        ("modified_ns", pa.int64()),
+    ]
+)
+# Names the store uses itself: a further column of a corpus with such a name is kept with a prefix.
+_OWN_NAMES = frozenset([*_SCHEMA.names, "root", "frames", "seconds", "tokens"])
+_BATCH_ROWS = 50_000
+
+
+def build_manifest(
+    corpus: Corpus, arrange: Callable[[Iterable[Entry]], Iterable[Entry | Rejection]] | None = None
+) -> Manifest:
+    """Check every row of a corpus and return its manifest; `arrange` may join the good entries into others."""
+    rejected: list[Rejection] = []
+    tokens = TokenSet(corpus.languages)
+    good = _set_aside(_checked(corpus, tokens), rejected)
+    table = _to_table(_set_aside(arrange(good), rejected) if arrange else good)
+    if len(table) == 0 and not rejected:
+        raise DataError(f"No utterances were found in {corpus.root}. Check the folder and the options.")
+    table = table.sort_by([("speaker", "ascending"), ("utterance", "ascending")])
+    return Manifest(corpus.label, corpus.root, tokens, table, rejected)
+
+
+def _set_aside(rows: Iterable[Entry | Rejection], rejected: list[Rejection]) -> Iterator[Entry]:
+    """Yield the entries and keep the rejections."""
+    for row in rows:
+        if isinstance(row, Rejection):
+            rejected.append(row)
+        else:
+            yield row
+
+
+def _checked(corpus: Corpus, tokens: TokenSet) -> Iterator[Entry | Rejection]:
+    seen: set[str] = set()
+    for row in corpus.rows:
+        yield row if isinstance(row, Rejection) else _check(row, corpus.root, seen, tokens)
+
+
+def _check(entry: Entry, root: Path, seen: set[str], tokens: TokenSet) -> Entry | Rejection:
+    """Return the entry with its text normalised and its files found, or what is wrong with it."""
+
+    def reject(reason: Reason, detail: str) -> Rejection:
+        return Rejection(entry.utterance, entry.speaker, reason, detail)
+
+    if entry.utterance in seen:
+        return reject(Reason.DUPLICATE_ID, f"{entry.utterance} was seen before")
+    seen.add(entry.utterance)
+    speaker = entry.speaker.strip()
+    if not speaker:
+        return reject(Reason.NO_SPEAKER, f"file {entry.paths[0]}")
+    text = normalise(entry.text, entry.language)
+    if fault := _text_fault(entry.text, text, tokens):
+        return reject(
+            fault, f"{tokens.unknown(text)} in: {entry.text}" if text else f"{entry.text!r}, file {entry.paths[0]}"
+        )
+    try:
+        found = [os.stat(root / path) for path in entry.paths]  # noqa: PTH116 - Path.stat costs twice as much
+    except (FileNotFoundError, NotADirectoryError) as error:
+        return reject(Reason.MISSING_FILE, str(error.filename))
+    size, modified = sum(file.st_size for file in found), max(file.st_mtime_ns for file in found)
+    return replace(entry, speaker=speaker, text=text, bytes=size, modified_ns=modified)
+
+
+def _text_fault(raw: str, text: str, tokens: TokenSet) -> Reason | None:
+    if not raw.strip():
+        return Reason.NO_TRANSCRIPT
+    if not text:
+        return Reason.EMPTY_TEXT
+    return Reason.UNKNOWN_CHARACTERS if tokens.unknown(text) else None
+
+
+def _to_table(entries: Iterable[Entry]) -> pa.Table:
+    """Return the entries as one table, made batch by batch."""
+    batches = [_batch(list(rows)) for rows in batched(entries, _BATCH_ROWS)]
+    return pa.concat_tables(batches or [_batch([])], promote_options="default").combine_chunks()
+
+
+def _batch(entries: Sequence[Entry]) -> pa.Table:
+    names = dict.fromkeys(name for entry in entries for name in entry.extra)
+    columns = [pa.array([getattr(entry, column.name) for entry in entries], column.type) for column in _SCHEMA]
+    fields = list(_SCHEMA)
+    for name in names:
+        columns.append(pa.array([entry.extra.get(name) for entry in entries], pa.string()))
+        fields.append(pa.field(name if name not in _OWN_NAMES else f"corpus_{name}", pa.string()))
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def batched(items: Iterable[Item], size: int) -> Iterator[tuple[Item, ...]]:
+    """Yield the items in groups of `size` (itertools.batched comes with Python 3.12)."""
+    iterator = iter(items)
+    while group := tuple(islice(iterator, size)):
+        yield group

@@ -1,0 +1,134 @@
+"""Merging stores into one, whole or not at all.
+
+A speaker's name in two stores may be one person or two. Taken for two, one person would be two users and the privacy
+guarantee would not hold for them; taken for one, two people would share a user. So it is never guessed: `same_speakers`
+says that equal names are one person, `prefix` keeps them apart by putting each store's label before the name.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sottovoce.data.store import BYTES_PER_FRAME, FEATURES, Store, partial_path
+from sottovoce.data.writer import publish, read_rejected, write_content, write_info, write_rejected
+from sottovoce.errors import DataError
+from sottovoce.features.logmel import SAMPLE_RATE_HZ
+from sottovoce.files import make_folder, only_writer, require_free, written_whole
+from sottovoce.processes import Progress
+
+_COPY_FRAMES = 1 << 16
+
+
+def merge(
+    stores: Sequence[Store], out: Path, *, same_speakers: bool, prefix: bool, label: str | None, progress: Progress
+) -> Store:
+    """Make one store of several that have the same tokens and features."""
+    _require_mergeable(stores, out)
+    table = _joined_index(stores, prefix)
+    if not same_speakers:
+        _refuse_common_speakers(table)
+    _refuse_duplicates(table)
+    require_free(out, 1.05 * sum(store.info.frames for store in stores) * BYTES_PER_FRAME)
+    partial = partial_path(out)
+    make_folder(partial)
+    with only_writer(partial):
+        table = table.sort_by([("speaker", "ascending"), ("utterance", "ascending")])
+        _copy_features(stores, table, partial / FEATURES, progress)
+        samples = np.rint(table["seconds"].to_numpy() * SAMPLE_RATE_HZ).astype(np.int64)
+        content = table.drop_columns(["store", "row", "tokens", "frames", "seconds"])
+        rejected = [one for store in stores for one in read_rejected(store.path)]
+        write_rejected(partial, rejected)
+        write_content(partial, content, samples, stores[0].token_set)
+        write_info(
+            partial,
+            label=label or "+".join(store.info.label for store in stores),
+            request={"merged": [store.info.hash for store in stores], "same_speakers": same_speakers, "prefix": prefix},
+            roots=[str(store.root_of(root)) for store in stores for root in range(len(store.info.roots))],
+            tokens=stores[0].token_set,
+            rejected=len(rejected),
+            manifest_hash="",
+        )
+        (partial / ".lock").unlink()
+        return publish(partial, out)
+
+
+def _require_mergeable(stores: Sequence[Store], out: Path) -> None:
+    if len(stores) < 2:
+        raise DataError("Give at least two stores to merge.")
+    if out.exists():
+        raise DataError(f"{out} exists. Choose another --out.")
+    if (partial_path(out) / "request.json").exists():
+        raise DataError(
+            f"{partial_path(out)} is an unfinished preparation. Finish it, remove it or choose another --out."
+        )
+    first = stores[0]
+    for store in stores[1:]:
+        if store.info.tokens != first.info.tokens:
+            raise DataError(
+                f"{store.path} ({'+'.join(store.info.languages)}) and {first.path} ({'+'.join(first.info.languages)}) "
+                "have different token sets. Only stores of the same languages can be merged."
+            )
+        if store.info.features != first.info.features:
+            raise DataError(f"{store.path} and {first.path} have different features. Prepare one of them again.")
+
+
+def _joined_index(stores: Sequence[Store], prefix: bool) -> pa.Table:
+    """Return the rows of all stores, each with the store it is from, its row there and its root in the merged list."""
+    tables = []
+    roots = 0
+    for number, store in enumerate(stores):
+        table = store.index()
+        table = table.append_column("store", pa.array(np.full(len(table), number, np.int64)))
+        table = table.append_column("row", pa.array(np.arange(len(table), dtype=np.int64)))
+        table = _replaced(table, "root", pc.cast(pc.add(table["root"], roots), pa.int32()))
+        if prefix:
+            for name in ("speaker", "utterance"):
+                table = _replaced(table, name, pc.binary_join_element_wise(f"{store.info.label}:", table[name], ""))
+        roots += len(store.info.roots)
+        tables.append(table)
+    return pa.concat_tables(tables, promote_options="default").combine_chunks()
+
+
+def _replaced(table: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, column)
+
+
+def _refuse_common_speakers(table: pa.Table) -> None:
+    pairs = table.group_by(["speaker", "store"]).aggregate([])
+    names, counts = np.unique(pairs["speaker"].to_numpy(zero_copy_only=False), return_counts=True)
+    if (common := names[counts > 1]).size:
+        raise DataError(
+            f"{len(common)} speakers, such as {common[0]!r}, are in more than one store. "
+            "Say --same-speakers if they are the same people, or --prefix to keep them apart."
+        )
+
+
+def _refuse_duplicates(table: pa.Table) -> None:
+    counts = table["utterance"].combine_chunks().value_counts()
+    if (twice := counts.filter(pc.greater(counts.field("counts"), 1))) and len(twice):
+        name = twice[0]["values"].as_py()
+        raise DataError(f"{len(twice)} utterances, such as {name!r}, are in more than one store. Say --prefix.")
+
+
+def _copy_features(stores: Sequence[Store], table: pa.Table, path: Path, progress: Progress) -> None:
+    """Copy the frames in the order of the table, run by run of rows that lie together in one store."""
+    source = table["store"].to_numpy()
+    rows = table["row"].to_numpy()
+    breaks = np.flatnonzero((np.diff(source) != 0) | (np.diff(rows) != 1)) + 1
+    starts = np.concatenate([np.zeros(1, np.int64), breaks])
+    ends = np.append(breaks, len(table))
+    with written_whole(path) as file:
+        for first, last in zip(starts, ends, strict=True):
+            store = stores[int(source[first])]
+            begin, end = int(store.frame_offsets[rows[first]]), int(store.frame_offsets[rows[last - 1] + 1])
+            for frame in range(begin, end, _COPY_FRAMES):
+                file.write(_bytes(store.features[frame : min(frame + _COPY_FRAMES, end)]))
+            progress("features", int(last), len(table))
+
+
+def _bytes(frames: npt.NDArray[np.float16]) -> bytes:
+    return np.ascontiguousarray(frames).tobytes()

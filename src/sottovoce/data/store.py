@@ -1,0 +1,221 @@
+"""A store: the features and targets of a corpus, memory-mapped, with an index for people.
+
+    store.json            what was made from what; written last, so that its presence means the store is whole
+    features.f16          float16 (frames, 80), all utterances one after another, row-major, no header
+    tokens.npy            uint8, the CTC targets of all utterances one after another
+    frame_offsets.npy     int64 (utterances + 1): utterance i has the frames offsets[i] to offsets[i + 1]
+    token_offsets.npy     int64 (utterances + 1)
+    speaker_offsets.npy   int64 (speakers + 1): speaker k has the utterances offsets[k] to offsets[k + 1]
+    speakers.parquet      speaker k's name and totals in row k
+    index.parquet         utterance i in row i: utterance, speaker, text, frames, seconds, paths, further columns
+    rejected.tsv          what could not be used, and why
+
+Promises: opening reads no more than store.json; features and offsets are paged in as they are used, so memory does not
+grow with the corpus. Utterances are sorted by speaker, so that one user's data lie together.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sottovoce.data.text import TokenSet
+from sottovoce.errors import DataError
+from sottovoce.features import logmel
+from sottovoce.files import sha256_of
+
+FORMAT = "sottovoce-store-1"
+INFO = "store.json"
+FEATURES = "features.f16"
+TOKENS = "tokens.npy"
+FRAME_OFFSETS = "frame_offsets.npy"
+TOKEN_OFFSETS = "token_offsets.npy"  # noqa: S105 - not a password
+SPEAKER_OFFSETS = "speaker_offsets.npy"
+SPEAKERS = "speakers.parquet"
+INDEX = "index.parquet"
+REJECTED = "rejected.tsv"
+CONTENT_FILES = (FEATURES, TOKENS, FRAME_OFFSETS, TOKEN_OFFSETS, SPEAKER_OFFSETS, SPEAKERS, INDEX, REJECTED)
+BYTES_PER_FRAME = logmel.BINS * np.dtype(np.float16).itemsize
+
+Offsets = npt.NDArray[np.int64]
+
+
+class StoreInfo(BaseModel):
+    """The content of store.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: str
+    label: str
+    request: dict[str, Any]
+    roots: tuple[str, ...]
+    languages: tuple[str, ...]
+    tokens: tuple[str, ...]
+    features: dict[str, Any]
+    output_stride: int
+    utterances: int
+    speakers: int
+    frames: int
+    seconds: float
+    rejected: int
+    manifest_hash: str
+    versions: dict[str, str]
+    files: dict[str, str]
+    hash: str
+
+    @staticmethod
+    def content_hash(tokens: Sequence[str], features: dict[str, Any], files: dict[str, str]) -> str:
+        """Return the identity of a store's content: the same wherever and from wherever it was made."""
+        document = {"format": FORMAT, "tokens": list(tokens), "features": features, "files": files}
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+class Store:
+    """A whole store, opened for reading."""
+
+    def __init__(self, path: Path, info: StoreInfo) -> None:
+        """Use `Store.open`."""
+        self.path = path
+        self.info = info
+        self.token_set = TokenSet(info.languages)
+
+    @classmethod
+    def open(cls, path: Path | str) -> "Store":
+        """Open a store, or say in one line why it cannot be opened."""
+        path = Path(path)
+        try:
+            document = json.loads((path / INFO).read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            raise DataError(_why_absent(path)) from None
+        except json.JSONDecodeError as error:
+            raise DataError(f"{path / INFO} is damaged: {error}. Prepare the store again.") from None
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise DataError(f"{path} is not a store of this version ({FORMAT}). Prepare it again.")
+        try:
+            store = cls(path, StoreInfo.model_validate(document))
+        except ValidationError as error:
+            place = ".".join(map(str, error.errors()[0]["loc"]))
+            raise DataError(f"{path / INFO} is damaged at {place}. Prepare the store again.") from None
+        store._check_sizes()
+        return store
+
+    def _check_sizes(self) -> None:
+        """Find files that are missing or cut without reading them."""
+        for name in CONTENT_FILES:
+            if not (self.path / name).is_file():
+                raise DataError(f"{self.path} has lost its {name}. Prepare the store again.")
+        found, expected = (self.path / FEATURES).stat().st_size, self.info.frames * BYTES_PER_FRAME
+        if found != expected:
+            raise DataError(f"{self.path / FEATURES} has {found} bytes, not {expected}. Prepare the store again.")
+        if len(self.frame_offsets) != self.info.utterances + 1 or self.frame_offsets[-1] != self.info.frames:
+            raise DataError(f"{self.path / FRAME_OFFSETS} does not fit {INFO}. Prepare the store again.")
+
+    def __len__(self) -> int:
+        """Return the number of utterances."""
+        return self.info.utterances
+
+    @cached_property
+    def features(self) -> npt.NDArray[np.float16]:
+        """All frames of all utterances (frames, 80)."""
+        if self.info.frames == 0:
+            return np.zeros((0, logmel.BINS), dtype=np.float16)
+        return np.memmap(self.path / FEATURES, dtype=np.float16, mode="r", shape=(self.info.frames, logmel.BINS))
+
+    @cached_property
+    def tokens(self) -> npt.NDArray[np.uint8]:
+        """All targets of all utterances."""
+        return self._array(TOKENS)
+
+    @cached_property
+    def frame_offsets(self) -> Offsets:
+        """Where each utterance's frames start."""
+        return self._array(FRAME_OFFSETS)
+
+    @cached_property
+    def token_offsets(self) -> Offsets:
+        """Where each utterance's target starts."""
+        return self._array(TOKEN_OFFSETS)
+
+    @cached_property
+    def speaker_offsets(self) -> Offsets:
+        """Where each speaker's utterances start."""
+        return self._array(SPEAKER_OFFSETS)
+
+    def _array(self, name: str) -> npt.NDArray[Any]:
+        try:
+            array: npt.NDArray[Any] = np.load(self.path / name, mmap_mode="r")
+        except (ValueError, EOFError) as error:
+            raise DataError(f"{self.path / name} is damaged: {error}. Prepare the store again.") from None
+        return array
+
+    def features_of(self, row: int) -> npt.NDArray[np.float16]:
+        """Return the features of one utterance (frames, 80), a view into the file."""
+        return self.features[self.frame_offsets[row] : self.frame_offsets[row + 1]]
+
+    def tokens_of(self, row: int) -> npt.NDArray[np.uint8]:
+        """Return the target of one utterance, a view into the file."""
+        return self.tokens[self.token_offsets[row] : self.token_offsets[row + 1]]
+
+    def frames_of(self, rows: npt.NDArray[np.int64]) -> Offsets:
+        """Return how many frames each of these utterances has."""
+        return self.frame_offsets[rows + 1] - self.frame_offsets[rows]
+
+    def speaker_names(self) -> pa.Array:
+        """Return the speakers' names in the order of their numbers."""
+        return pq.read_table(self.path / SPEAKERS, columns=["speaker"])["speaker"].combine_chunks()
+
+    def speaker_table(self) -> pa.Table:
+        """Return speaker, utterances and seconds, one row per speaker."""
+        return pq.read_table(self.path / SPEAKERS)
+
+    def index(self, columns: list[str] | None = None, rows: slice | None = None) -> pa.Table:
+        """Return the index, or some columns or a range of rows of it."""
+        if rows is None:
+            return pq.read_table(self.path / INDEX, columns=columns)
+        return self._index_rows(rows.start, rows.stop, columns)
+
+    def index_columns(self) -> list[str]:
+        """Return the names of the index's columns."""
+        names: list[str] = pq.read_schema(self.path / INDEX).names
+        return names
+
+    def _index_rows(self, start: int, stop: int, columns: list[str] | None) -> pa.Table:
+        """Read only the row groups that hold the range."""
+        with pq.ParquetFile(self.path / INDEX) as file:
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+            ends = np.cumsum(sizes, dtype=np.int64)
+            first = int(np.searchsorted(ends, start, side="right"))
+            last = int(np.searchsorted(ends, stop, side="left"))
+            groups = list(range(first, min(last, len(sizes) - 1) + 1))
+            table = file.read_row_groups(groups, columns=columns)
+            return table.slice(start - (int(ends[first]) - sizes[first] if groups else 0), stop - start)
+
+    def root_of(self, root: int) -> Path:
+        """Return the folder that the audio paths of an index row start from."""
+        return Path(os.path.normpath(self.path.absolute() / self.info.roots[root]))
+
+    def damaged_files(self) -> list[str]:
+        """Read every file and return the names of those whose content is not what store.json records."""
+        return [name for name in CONTENT_FILES if sha256_of(self.path / name) != self.info.files[name]]
+
+
+def partial_path(path: Path) -> Path:
+    """Return where a store is being made before it is whole."""
+    return path.with_name(path.name + ".partial")
+
+
+def _why_absent(path: Path) -> str:
+    if partial_path(path).exists():
+        return f"{path} is not finished. Run the command that prepares it again to go on."
+    if path.is_dir():
+        return f"{path} holds no store. Give the folder that `sotto data prepare ... --out` made."
+    return f"There is no store at {path}. Make one with `sotto data prepare`."
