@@ -129,9 +129,9 @@ def split_by_column(store: Store, column: str, value: str) -> tuple[list[str], l
     """
     if column not in store.index_columns():
         raise DataError(f"{store.path} has no column {column!r}. It has: {', '.join(store.index_columns())}.")
-    table = store.index(["speaker", column])
-    matches = pc.fill_null(pc.equal(pc.cast(table[column], pa.string()), value), False)
-    groups = table.append_column("match", matches).group_by("speaker", use_threads=False)
+    matches = pc.fill_null(pc.equal(pc.cast(store.index([column])[column], pa.string()), value), False)
+    table = store.index(["speaker"]).append_column("match", matches)
+    groups = table.group_by("speaker", use_threads=False)
     found = groups.aggregate([("match", "any"), ("match", "all")])
     names, some, every = (found[name].to_pylist() for name in ("speaker", "match_any", "match_all"))
     if mixed := [name for name, a, e in zip(names, some, every, strict=True) if a and not e]:

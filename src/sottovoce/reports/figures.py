@@ -7,13 +7,16 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from sottovoce.files import written_whole
 
 _COLOURS = mpl.color_sequences["tab10"]
 _BINS = 30
+_LEAST_RATIO = 6.0  # of the axis' ends, so that it has some labelled ticks
 
 
 @dataclass(frozen=True)
@@ -31,27 +34,29 @@ def speaker_distribution(populations: Mapping[str, UserAmounts], path: Path) -> 
     top, bottom = figure.subplots(2, 1)
     _histograms(top, {name: amounts.minutes for name, amounts in populations.items()}, "minutes per speaker")
     _histograms(bottom, {name: amounts.utterances for name, amounts in populations.items()}, "utterances per speaker")
+    figure.legend(*top.get_legend_handles_labels(), loc="outside upper left", ncols=2, frameon=False)
     with written_whole(path) as file:
         figure.savefig(file, format="png", dpi=150, metadata={"Software": None})
 
 
-def _histograms(axes: "mpl.axes.Axes", amounts: Mapping[str, npt.NDArray[np.generic]], label: str) -> None:
+def _histograms(axes: Axes, amounts: Mapping[str, npt.NDArray[np.generic]], label: str) -> None:
+    """Draw one outline per population; a user without audio has no place on a logarithmic axis and is left out."""
     shown = {name: np.asarray(values, dtype=np.float64)[np.asarray(values) > 0] for name, values in amounts.items()}
-    everything = np.concatenate([*shown.values(), np.ones(0)])
-    if everything.size == 0:
-        everything = np.ones(1)
-    low, high = everything.min(), everything.max()
-    edges = np.geomspace(low / 1.05, high * 1.05, _BINS + 1)
+    everything = np.concatenate(list(shown.values()))
+    low, high = (everything.min(), everything.max()) if everything.size else (1.0, 1.0)
+    margin = max(_LEAST_RATIO / (high / low), 1.1) ** 0.5
+    edges = np.geomspace(low / margin, high * margin, _BINS + 1)
     for place, (name, values) in enumerate(shown.items()):
-        share = np.histogram(values, edges)[0] / max(len(values), 1)
-        axes.stairs(
-            100 * share, edges, label=f"{name} ({len(values):,})", color=_COLOURS[place % 10], fill=True, alpha=0.35
-        )
-        axes.stairs(100 * share, edges, color=_COLOURS[place % 10], linewidth=1.2)
+        share = 100 * np.histogram(values, edges)[0] / max(len(values), 1)
+        colour = _COLOURS[place % len(_COLOURS)]
+        axes.stairs(share, edges, label=f"{name}: {len(values):,} speakers", color=colour, fill=True, alpha=0.35)
+        axes.stairs(share, edges, color=colour, linewidth=1.2)
     axes.set_xscale("log")
+    axes.set_xlim(edges[0], edges[-1])
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(label)
     axes.set_ylabel("% of speakers")
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", alpha=0.3)
-    axes.legend(frameon=False)

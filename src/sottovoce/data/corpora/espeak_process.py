@@ -98,7 +98,7 @@ class Engine:
         text = sentence.encode()
         self._check("espeak_Synth", text, len(text) + 1, 0, _POSITION_CHARACTER, 0, _UTF8, None, None)
         self._check("espeak_Synchronize")
-        if not self._samples:
+        if not any(self._samples):
             raise EspeakError(f"No sound for the sentence {sentence!r}.")
         return bytes(self._samples)
 
@@ -120,7 +120,7 @@ def main() -> int:
     sys.path[:0] = sys.argv[1:2]
     try:
         speak_document(json.load(sys.stdin.buffer), sys.stdout.buffer)
-    except (EspeakError, ImportError, OSError) as error:
+    except (EspeakError, ImportError, OSError, AttributeError) as error:  # the last for a library without a function
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -28,6 +28,7 @@ Generator = np.random.Generator
 
 _BAND_ORDER = 8  # 48 dB per octave, 3 dB at the edges
 _FIRST_REFLECTION_SECONDS = 0.004
+_SHORTEST_REVERB_SECONDS = 0.01
 _LOWEST_NOISE_HZ = 40.0  # pink noise would have no end of power below
 _SPEECH_CORNER_HZ = 500.0  # the long-term spectrum of speech is flat below and falls by 9 dB per octave above
 _BABBLE_SYLLABLES_HZ = 4.0
@@ -58,8 +59,8 @@ class Recording:
             raise ConfigError(f"Noise {self.noise!r} is not known. Choose from {', '.join(NOISES)}.")
         if self.band_hz is not None and not 0 <= self.band_hz[0] < self.band_hz[1] <= SAMPLE_RATE_HZ / 2:
             raise ConfigError(f"Expected 0 <= low < high <= {SAMPLE_RATE_HZ // 2} in band_hz={self.band_hz}.")
-        if not self.reverb_seconds >= 0:
-            raise ConfigError(f"Expected reverb_seconds={self.reverb_seconds} >= 0.")
+        if not (self.reverb_seconds == 0 or self.reverb_seconds >= _SHORTEST_REVERB_SECONDS):
+            raise ConfigError(f"Expected reverb_seconds={self.reverb_seconds} = 0 or >= {_SHORTEST_REVERB_SECONDS}.")
 
     def apply(self, samples: npt.NDArray[np.floating], rng: Generator) -> npt.NDArray[np.float32]:
         """Return the samples as they are heard under these conditions; noise and room are drawn from `rng`."""
@@ -93,10 +94,10 @@ class Recording:
 
 def room_response(reverb_seconds: float, rng: Generator) -> Samples:
     """Return the response of a room: the direct sound, then noise that falls by 60 dB in `reverb_seconds`."""
-    count = max(2, round(reverb_seconds * SAMPLE_RATE_HZ))
+    count = round(reverb_seconds * SAMPLE_RATE_HZ)
     seconds = np.arange(count) / SAMPLE_RATE_HZ
     tail = rng.standard_normal(count) * 10 ** (-3 * seconds / reverb_seconds)
-    tail[: min(count - 1, round(_FIRST_REFLECTION_SECONDS * SAMPLE_RATE_HZ))] = 0
+    tail[: round(_FIRST_REFLECTION_SECONDS * SAMPLE_RATE_HZ)] = 0
     tail *= np.sqrt(reverb_seconds / np.sum(tail**2))
     tail[0] = 1
     return tail
@@ -120,7 +121,7 @@ def speech_shaped_noise(count: int, rng: Generator) -> Samples:
 def babble_noise(count: int, rng: Generator) -> Samples:
     """Return speech-shaped noise that swells and fades at the pace of syllables, as a few voices do."""
     slow = _shaped(white_noise(count, rng), lambda hertz: np.exp(-((hertz / _BABBLE_SYLLABLES_HZ) ** 2)))
-    envelope = np.exp(slow / np.sqrt(_power(slow)) / 2)
+    envelope: Samples = np.exp(slow / np.sqrt(_power(slow)) / 2)
     return speech_shaped_noise(count, rng) * envelope
 
 
@@ -153,7 +154,7 @@ def _band_gain(hertz: Samples, low: float, high: float) -> Samples:
 def _shaped(samples: Samples, gain_at: Callable[[Samples], Samples]) -> Samples:
     """Filter without delay: multiply the spectrum by a gain; zeros after the end keep it from meeting the start."""
     size = _fft_size(2 * len(samples))
-    hertz = np.fft.rfftfreq(size, 1 / SAMPLE_RATE_HZ)
+    hertz = np.fft.rfftfreq(size, 1 / SAMPLE_RATE_HZ).astype(np.float64)
     return np.fft.irfft(np.fft.rfft(samples, size) * gain_at(hertz), size)[: len(samples)]
 
 

@@ -1,0 +1,124 @@
+"""What the tests share: real speech where it is at hand, audio made on the spot elsewhere, and the command line."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from sottovoce.cli.main import run
+from sottovoce.data.corpora import Table
+from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.store import Store
+
+ROOT = Path(__file__).parent.parent
+REAL_SPEECH = Path(os.environ.get("SOTTO_TEST_DATA", ROOT.parent / "shared" / "data"))
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    """Show no progress."""
+
+
+@pytest.fixture(scope="session")
+def real_speech() -> Path:
+    """The folder with LibriSpeech, AN4 and AudioMNIST; the test is skipped where it is absent."""
+    if not (REAL_SPEECH / "LibriSpeech").is_dir():
+        pytest.skip(f"needs real speech in {REAL_SPEECH} (set SOTTO_TEST_DATA to another folder)")
+    return REAL_SPEECH
+
+
+def voice(seconds: float, seed: int, rate: int = 16_000) -> np.ndarray:
+    """Return a buzzing, wavering sound: enough structure for codecs and features to be tested on."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(round(seconds * rate)) / rate
+    pitch = 90 + 120 * rng.random() + 8 * np.sin(2 * np.pi * 3 * time)
+    phase = 2 * np.pi * np.cumsum(pitch) / rate
+    buzz = sum(np.sin(number * phase) / number for number in range(1, 12))
+    envelope = 0.5 + 0.5 * np.sin(2 * np.pi * (2 + rng.random()) * time)
+    return (0.2 * buzz * envelope + 0.01 * rng.standard_normal(len(time))).astype(np.float32)
+
+
+def write_audio(path: Path, seconds: float, seed: int = 0, rate: int = 16_000) -> Path:
+    """Write a real audio file; its format follows the name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, voice(seconds, seed, rate), rate)
+    return path
+
+
+@pytest.fixture
+def make_table(tmp_path: Path) -> Callable[..., Path]:
+    """Make a table of real FLAC files: speakers a, b, ... with the given numbers of utterances."""
+
+    def make(counts: dict[str, int], seconds: float = 1.0, name: str = "corpus") -> Path:
+        lines = ["path\tspeaker\ttext\tmood"]
+        for speaker, count in counts.items():
+            for number in range(count):
+                path = f"{speaker}/{speaker}{number:03d}.flac"
+                seed = hash_of(path)
+                write_audio(tmp_path / name / path, seconds + 0.1 * (seed % 7), seed)
+                lines.append(f"{path}\t{speaker}\thello number {'abcdefghij'[number % 10]}\tcalm")
+        table = tmp_path / name / "index.tsv"
+        table.write_text("\n".join(lines) + "\n")
+        return table
+
+    return make
+
+
+def hash_of(text: str) -> int:
+    """Return a small number that is the same in every process."""
+    return sum(ord(character) * place for place, character in enumerate(text, start=1)) % 9973
+
+
+@pytest.fixture
+def make_store(make_table: Callable[..., Path], tmp_path: Path) -> Callable[..., Store]:
+    """Prepare a store from `make_table`."""
+
+    def make(counts: dict[str, int], name: str = "corpus", seconds: float = 1.0) -> Store:
+        request = Request(Table(file=make_table(counts, seconds, name)))
+        return prepare(request, tmp_path / f"{name}-store", 1, quiet)
+
+    return make
+
+
+@dataclass
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document on stdout."""
+        return json.loads(self.stdout)
+
+    @property
+    def error(self) -> str:
+        """The one line that an error prints."""
+        lines = [line for line in self.stderr.splitlines() if line.startswith("error: ")]
+        assert len(lines) == 1, self.stderr
+        assert "Traceback" not in self.stderr
+        return lines[0]
+
+
+@pytest.fixture
+def sotto(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run the command line in this process."""
+
+    def call(*words: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["sotto", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "200")
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as leaving:
+            run()
+        captured = capfd.readouterr()
+        return Outcome(int(leaving.value.code or 0), captured.out, captured.err)
+
+    return call

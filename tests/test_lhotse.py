@@ -1,0 +1,109 @@
+"""Manifests written by Lhotse itself."""
+
+import gzip
+import json
+import warnings
+
+import numpy as np
+import pytest
+import soundfile
+from conftest import voice, write_audio
+
+from sottovoce.data.corpora import Lhotse
+from sottovoce.data.extract import load_audio
+from sottovoce.data.manifest import build_manifest
+from sottovoce.errors import DataError
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    lhotse = pytest.importorskip("lhotse", reason="needs Lhotse to write its manifests")
+
+
+@pytest.fixture
+def manifests(tmp_path):
+    """A whole recording, a long one with two segments, and a stereo one with a speaker on each channel."""
+    write_audio(tmp_path / "one.flac", 2.0, seed=1)
+    write_audio(tmp_path / "long.flac", 9.0, seed=2)
+    stereo = np.stack([voice(2, 3, 8000), voice(2, 4, 8000)], axis=1)
+    soundfile.write(tmp_path / "call.wav", stereo, 8000)
+    recordings = [lhotse.Recording.from_file(tmp_path / name) for name in ("one.flac", "long.flac", "call.wav")]
+    segment = lhotse.SupervisionSegment
+    supervisions = [
+        segment("u1", "one", 0, 2.0, speaker="ann", text="Hello there", gender="f", custom={"room": "hall"}),
+        segment("u2", "long", 1.0, 2.5, speaker="bob", text="The first part"),
+        segment("u3", "long", 5.25, 3.0, speaker="cat", text="The second part"),
+        segment("u4", "call", 0.5, 1.0, channel=0, speaker="dan", text="Yes"),
+        segment("u5", "call", 0.5, 1.0, channel=1, speaker="eve", text="No"),
+        segment("u6", "one", 0, 2.0, speaker=None, text="No speaker"),
+        segment("u7", "one", 0, 2.0, speaker="ann", text=None),
+        segment("u8", "gone", 0, 2.0, speaker="ann", text="No recording"),
+    ]
+    lhotse.RecordingSet.from_recordings(recordings).to_file(tmp_path / "recordings.jsonl.gz")
+    lhotse.SupervisionSet.from_segments(supervisions).to_file(tmp_path / "supervisions.jsonl.gz")
+    return tmp_path
+
+
+def test_every_supervision_is_read_or_listed(manifests):
+    spec = Lhotse(recordings=manifests / "recordings.jsonl.gz", supervisions=manifests / "supervisions.jsonl.gz")
+    manifest = build_manifest(spec.read())
+    assert manifest.table["utterance"].to_pylist() == ["u1", "u2", "u3", "u4", "u5"]
+    assert {(one.utterance, str(one.reason)) for one in manifest.rejected} == {
+        ("u6", "no speaker"),
+        ("u7", "no transcript"),
+        ("u8", "missing file"),
+    }
+    first = manifest.table.to_pylist()[0]
+    assert (first["gender"], first["room"], first["start"]) == ("f", "hall", None)
+
+
+def test_the_audio_is_what_lhotse_itself_loads(manifests):
+    recordings = lhotse.RecordingSet.from_file(manifests / "recordings.jsonl.gz")
+    supervisions = lhotse.SupervisionSet.from_file(manifests / "supervisions.jsonl.gz")
+    spec = Lhotse(recordings=manifests / "recordings.jsonl.gz", supervisions=manifests / "supervisions.jsonl.gz")
+    manifest = build_manifest(spec.read())
+    for row in manifest.table.to_pylist()[:3]:
+        segment = supervisions[row["utterance"]]
+        theirs = recordings[segment.recording_id].load_audio(
+            channels=0, offset=segment.start, duration=segment.duration
+        )
+        assert np.abs(load_audio(row, manifest.root) - theirs[0]).max() < 1e-6
+    calls = {row["speaker"]: load_audio(row, manifest.root) for row in manifest.table.to_pylist()[3:]}
+    assert len(calls["dan"]) == len(calls["eve"]) == 16_000
+    assert np.abs(calls["dan"] - calls["eve"]).max() > 0.1
+
+
+def test_plain_json_and_relative_paths(manifests):
+    for name in ("recordings", "supervisions"):
+        lines = gzip.open(manifests / f"{name}.jsonl.gz", "rt").read().splitlines()
+        text = json.dumps([json.loads(line) for line in lines]).replace(f"{manifests}/", "")
+        (manifests / f"{name}.json").write_text(text)
+    spec = Lhotse(recordings=manifests / "recordings.json", supervisions=manifests / "supervisions.json")
+    assert len(build_manifest(spec.read()).table) == 5
+    moved = Lhotse(
+        recordings=manifests / "recordings.json",
+        supervisions=manifests / "supervisions.json",
+        audio_root=manifests / "x",
+    )
+    assert len(build_manifest(moved.read()).table) == 0
+
+
+def test_nothing_is_executed_or_fetched(tmp_path):
+    for kind in ("command", "url"):
+        recording = {"id": kind, "sources": [{"type": kind, "channels": [0], "source": "touch /tmp/x"}]}
+        recording |= {"sampling_rate": 16000, "num_samples": 16000, "duration": 1.0}
+        (tmp_path / "r.jsonl").write_text(json.dumps(recording) + "\n")
+        supervision = {"id": "u", "recording_id": kind, "start": 0, "duration": 1, "speaker": "a", "text": "hi"}
+        (tmp_path / "s.jsonl").write_text(json.dumps(supervision) + "\n")
+        manifest = build_manifest(Lhotse(recordings=tmp_path / "r.jsonl", supervisions=tmp_path / "s.jsonl").read())
+        assert f"of type '{kind}', not a file" in manifest.rejected[0].detail
+
+
+def test_a_cut_manifest_is_one_clear_error(manifests):
+    path = manifests / "recordings.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    spec = Lhotse(recordings=path, supervisions=manifests / "supervisions.jsonl.gz")
+    with pytest.raises(DataError, match="not a whole Lhotse manifest"):
+        build_manifest(spec.read())
+    spec = Lhotse(recordings=manifests / "one.flac", supervisions=manifests / "supervisions.jsonl.gz")
+    with pytest.raises(DataError, match="is not a JSON manifest"):
+        build_manifest(spec.read())
