@@ -57,8 +57,8 @@ def test_every_supervision_is_read_or_listed(manifests):
 
 
 def test_the_audio_is_what_lhotse_itself_loads(manifests):
-    recordings = lhotse.RecordingSet.from_file(manifests / "recordings.jsonl.gz")
-    supervisions = lhotse.SupervisionSet.from_file(manifests / "supervisions.jsonl.gz")
+    recordings = {one.id: one for one in lhotse.RecordingSet.from_file(manifests / "recordings.jsonl.gz")}
+    supervisions = {one.id: one for one in lhotse.SupervisionSet.from_file(manifests / "supervisions.jsonl.gz")}
     spec = Lhotse(recordings=manifests / "recordings.jsonl.gz", supervisions=manifests / "supervisions.jsonl.gz")
     manifest = build_manifest(spec.read())
     for row in manifest.table.to_pylist()[:3]:

@@ -88,7 +88,7 @@ class Engine:
         self._check("espeak_SetVoiceByName", voice.encode())
         for code, name in ((_RATE, "rate"), (_PITCH, "pitch"), (_RANGE, "range")):
             low, high = _LIMITS[name]
-            if not low <= parameters[name] <= high:  # the engine would take the limit instead
+            if not low <= parameters[name] <= high:  # the engine would accept it
                 raise EspeakError(f"Expected {low} <= {name}={parameters[name]} <= {high}.")
             self._check("espeak_SetParameter", code, parameters[name], 0)
 
