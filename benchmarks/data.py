@@ -24,7 +24,8 @@ import soundfile
 from sottovoce.data import store as names
 from sottovoce.data.batching import Batching, epoch, padding_share
 from sottovoce.data.cohort import poisson_cohort
-from sottovoce.data.corpora import Synthetic, Table, generate
+from sottovoce.data.corpora import Synthetic, Table
+from sottovoce.data.corpora.synthetic import generate
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.data.store import Store, StoreInfo
 from sottovoce.data.text import TokenSet

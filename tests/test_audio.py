@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 import soundfile
-from conftest import voice, write_audio
 
+from conftest import voice, write_audio
 from sottovoce.data.audio import BadAudio, join_audio, read_audio
 from sottovoce.data.manifest import Reason
 

@@ -7,8 +7,8 @@ import warnings
 import numpy as np
 import pytest
 import soundfile
-from conftest import voice, write_audio
 
+from conftest import voice, write_audio
 from sottovoce.data.corpora import Lhotse
 from sottovoce.data.extract import load_audio
 from sottovoce.data.manifest import build_manifest

@@ -5,8 +5,8 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from conftest import quiet, write_audio
 
+from conftest import quiet, write_audio
 from sottovoce.data.corpora import LibriSpeech
 from sottovoce.data.manifest import build_manifest
 from sottovoce.data.population import speakers_population

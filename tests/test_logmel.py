@@ -1,10 +1,10 @@
 import kaldi_native_fbank  # noqa: F401 - the library under test is a real one
 import numpy as np
 import pytest
-from conftest import voice
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conftest import voice
 from sottovoce.features import logmel
 
 

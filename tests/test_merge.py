@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 import soundfile
-from conftest import quiet
 
+from conftest import quiet
 from sottovoce.data.corpora import Table
 from sottovoce.data.extract import load_audio
 from sottovoce.data.joining import Joining

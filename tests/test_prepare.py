@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from conftest import quiet, voice, write_audio
 
+from conftest import quiet, voice, write_audio
 from sottovoce.data.corpora import Table
 from sottovoce.data.extract import Chunk, extract
 from sottovoce.data.manifest import Reason
@@ -202,7 +202,7 @@ def test_what_was_begun_with_other_options_is_kept(make_table, tmp_path):
 def test_two_preparations_cannot_write_one_store(make_table, tmp_path):
     table = make_table({"a": 3})
     partial_path(tmp_path / "s").mkdir()
-    with only_writer(partial_path(tmp_path / "s")), pytest.raises(DataError, match="written by another process"):
+    with only_writer(partial_path(tmp_path / "s")), pytest.raises(DataError, match="Another process is writing"):
         prepare(Request(Table(file=table)), tmp_path / "s", 1, quiet)
 
 

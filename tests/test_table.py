@@ -4,8 +4,8 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import quiet, write_audio
 
+from conftest import quiet, write_audio
 from sottovoce.data.corpora import Table
 from sottovoce.data.joining import Joining
 from sottovoce.data.manifest import build_manifest

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -158,27 +158,33 @@ def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -
     parts = [str(part) for place, part in enumerate(first["loc"]) if not (place == 1 and part == kind)]
     key = ".".join(parts)
     if first["type"] == "extra_forbidden":
-        known = [leaf for leaf, _ in _leaves(_example(tree))]
-        return f"There is no key {key!r}.{_nearest(key, known)} See `sotto config show`."
+        return f"There is no key {key!r}.{_nearest(key, _known_keys(Config, tree))} See `sotto config show`."
     came_from = f" (from {sources[key]})" if key in sources else ""
     if first["type"] == "missing":
         return f"{key} is required. Give it with --set {key}=..."
     return f"{key}={first['input']!r}{came_from} is not valid: {first['msg']}."
 
 
-def _example(tree: Tree) -> Tree:
-    """Return a tree with every key that may be used beside those given, for suggestions."""
-    corpus = {"kind": ""}
-    kind = tree.get("corpus", {}).get("kind") if isinstance(tree.get("corpus"), dict) else None
-    for spec in Config.model_fields["corpus"].annotation.__args__:  # type: ignore[union-attr]
-        if spec.model_fields["kind"].default == kind:
-            corpus = dict.fromkeys(spec.model_fields, "")
-    sections = {"joining": Joining, "users": Users, "batching": Batching}
-    return {
-        **dict.fromkeys(Config.model_fields, ""),
-        **{name: dict.fromkeys(section.model_fields, "") for name, section in sections.items()},
-        "corpus": corpus,
-    }
+def _known_keys(model: type[BaseModel], given: Any, prefix: str = "") -> Iterator[str]:
+    """Yield every key of a section; of the sections that differ by `kind`, only those of the given kind."""
+    for name, field in model.model_fields.items():
+        inner = given.get(name) if isinstance(given, dict) else None
+        kind = inner.get("kind") if isinstance(inner, dict) else None
+        sections = [
+            section
+            for section in _models_in(field.annotation)
+            if "kind" not in section.model_fields or section.model_fields["kind"].default == kind
+        ]
+        for section in sections:
+            yield from _known_keys(section, inner, f"{prefix}{name}.")
+        if not sections:
+            yield f"{prefix}{name}"
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models_in(part)]
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

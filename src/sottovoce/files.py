@@ -60,15 +60,31 @@ def sha256_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Hold a folder as its only writer; the lock ends with the process, however it ends."""
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(
-                f"{folder} is being written by another process. Wait for it or choose another folder."
-            ) from None
-        yield
+    """Hold a folder as its only writer; the lock ends with the process, however it ends.
+
+    The lock is a file beside the folder, so that the folder may be renamed meanwhile. It is removed at the end.
+    """
+    path = folder.with_name(folder.name + ".lock")
+    while True:
+        with path.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise DataError(f"Another process is writing {folder}. Wait for it or choose another folder.") from None
+            if not _is_same_file(path, lock.fileno()):
+                continue  # its last holder removed it between our opening and our locking
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is_same_file(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def existing_parent(path: Path) -> Path:

@@ -1,5 +1,6 @@
 """sotto data: look at stores, split and merge them, get audio back."""
 
+import io
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -125,8 +126,10 @@ def export(
     except BadAudio as fault:
         raise DataError(f"The source of {utterance} is no longer there or no longer good: {fault}.") from None
     make_folder(target.absolute().parent)
+    encoded = io.BytesIO()  # an error of the disk would be lost inside libsndfile
+    soundfile.write(encoded, samples, SAMPLE_RATE_HZ, format=target.suffix[1:].upper())
     with written_whole(target) as file:
-        soundfile.write(file, samples, SAMPLE_RATE_HZ, format=target.suffix[1:].upper())
+        file.write(encoded.getvalue())
     seconds = len(samples) / SAMPLE_RATE_HZ
     if as_json:
         print_json({"utterance": utterance, "text": row["text"], "seconds": seconds, "file": str(target)})

@@ -8,7 +8,7 @@ from sottovoce.data.statistics import SpeakerStatistics, paper_statistics
 from sottovoce.files import make_folder
 from sottovoce.reports.figures import UserAmounts, speaker_distribution
 
-_HEADER = ["subset", "hours", "speakers", "utterances", "min/speaker mean", "std", "min", "max"]
+_HEADER = ["subset", "hours", "speakers", "utterances", "mean", "std", "min", "max"]
 
 
 def draw_speakers(populations: dict[str, Population], picture: Path) -> None:
@@ -40,6 +40,6 @@ def print_statistics(rows: list[SpeakerStatistics], picture: Path | None, as_jso
         if row.subset in paper:
             hours, speakers, *printed = paper[row.subset].values()
             shown.append(["  (paper)", f"{hours:,}", f"{speakers:,}", "", *(f"{value:,}" for value in printed)])
-    print_table("", _HEADER, shown)
+    print_table("mean, std, min, max: minutes per speaker", _HEADER, shown)
     if picture:
         note(f"Distribution: {picture}")

@@ -52,7 +52,6 @@ def merge(
             rejected=len(rejected),
             manifest_hash="",
         )
-        (partial / ".lock").unlink()
         return publish(partial, out)
 
 

@@ -49,7 +49,7 @@ class Population:
         seconds = self.store.index(["seconds"])["seconds"].to_numpy()[self.all_rows()]
         samples = np.rint(seconds * SAMPLE_RATE_HZ).astype(np.int64)  # sums of whole numbers are exact
         totals = np.concatenate([np.zeros(1, np.int64), np.cumsum(samples)])
-        return np.diff(totals[self._offsets - self._offsets[0]]) / SAMPLE_RATE_HZ
+        return np.asarray(np.diff(totals[self._offsets - self._offsets[0]]) / SAMPLE_RATE_HZ)
 
     def utterances_by_user(self) -> Rows:
         """Return how many utterances each user has."""
@@ -86,7 +86,7 @@ def speaker_numbers(store: Store, speakers: Iterable[str]) -> Rows:
         missing = [name for name, number in zip(wanted, numbers, strict=True) if not number.is_valid]
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise DataError(f"Speaker {missing[0]!r}{more} not in {store.path}. See `sotto data inspect {store.path}`.")
-    found = numbers.to_numpy().astype(np.int64)
+    found: Rows = numbers.to_numpy().astype(np.int64)
     if len(np.unique(found)) != len(found):
         raise DataError(f"The list of speakers for {store.path} names someone twice. Name each speaker once.")
     return found

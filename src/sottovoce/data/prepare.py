@@ -58,7 +58,6 @@ def prepare(request: Request, out: Path, workers: int, progress: Progress) -> St
     make_folder(partial)
     with only_writer(partial):
         _write_partial(request, partial, workers, progress)
-        (partial / ".lock").unlink()
         return publish(partial, out)
 
 

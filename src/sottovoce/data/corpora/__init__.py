@@ -13,6 +13,8 @@ from sottovoce.data.corpora.table import Table
 from sottovoce.data.manifest import Corpus
 from sottovoce.processes import Progress
 
+__all__ = ["AnyCorpus", "CommonVoice", "CorpusOption", "Lhotse", "LibriSpeech", "Synthetic", "Table", "read_corpus"]
+
 AnyCorpus = LibriSpeech | CommonVoice | Table | Lhotse | Synthetic
 CorpusOption = Annotated[AnyCorpus, Field(discriminator="kind")]
 

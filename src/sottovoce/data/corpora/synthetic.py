@@ -83,7 +83,6 @@ VOICES: dict[Language, tuple[str, ...]] = {
 # A telephone, a narrow microphone, a voice channel, a muffled and a dull microphone.
 _BANDS: tuple[Range, ...] = ((300, 3400), (100, 5000), (200, 6000), (0, 3000), (0, 4500))
 
-
 _grammar = functools.cache(Grammar.load)
 
 
@@ -192,8 +191,8 @@ def _speaker(options: Synthetic, language: Language, domain: Domain, number: int
     name = f"{language}-{domain}-{number:05d}"
     rng = stream(options.seed, "synthetic-speaker", name)
     style, voices = _STYLES[domain], VOICES[language]
-    median = np.log(options.mean_utterances) - options.tail**2 / 2
-    utterances = round(np.exp(median + options.tail * rng.standard_normal()))
+    log_median = np.log(options.mean_utterances) - options.tail**2 / 2
+    utterances = round(np.exp(log_median + options.tail * rng.standard_normal()))
     return Speaker(
         name=name,
         language=language,
@@ -357,7 +356,7 @@ def _speak(speaker: Speaker, sentences: list[str]) -> Iterator[npt.NDArray[np.fl
     command = [sys.executable, "-I", str(_ESPEAK), str(_loader_folder())]
     ended = subprocess.run(command, input=json.dumps(document).encode(), capture_output=True, check=False)
     if ended.returncode != 0:
-        reason = ended.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"status {ended.returncode}"
+        reason = ended.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"status {ended.returncode}."
         raise SottoError(f"eSpeak NG failed as {speaker.voice}: {reason} Reinstall espeakng-loader.")
     line, _, data = ended.stdout.partition(b"\n")
     header = json.loads(line)
