@@ -60,7 +60,7 @@ def test_a_wrong_setting_is_one_line(settings, message):
 
 
 def test_a_wrong_preset_suggests_the_nearest():
-    with pytest.raises(ConfigError, match="There is no preset 'libripeech'. Did you mean 'librispeech'"):
+    with pytest.raises(ConfigError, match=r"There is no preset 'libripeech'\. Did you mean 'librispeech'"):
         resolve("libripeech")
 
 

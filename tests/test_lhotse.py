@@ -74,7 +74,7 @@ def test_the_audio_is_what_lhotse_itself_loads(manifests):
 
 def test_plain_json_and_relative_paths(manifests):
     for name in ("recordings", "supervisions"):
-        lines = gzip.open(manifests / f"{name}.jsonl.gz", "rt").read().splitlines()
+        lines = gzip.decompress((manifests / f"{name}.jsonl.gz").read_bytes()).splitlines()
         text = json.dumps([json.loads(line) for line in lines]).replace(f"{manifests}/", "")
         (manifests / f"{name}.json").write_text(text)
     spec = Lhotse(recordings=manifests / "recordings.json", supervisions=manifests / "supervisions.json")

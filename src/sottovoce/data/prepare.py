@@ -54,10 +54,14 @@ def prepare(request: Request, out: Path, workers: int, progress: Progress) -> St
         return _already_there(request, out, workers, progress)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(f"{out} exists and is not a store. Choose another --out.")
+    # A corpus that cannot be read or made is found before anything is written.
+    request.corpus.check()
+    manifest = None if request.corpus.generated else request.manifest(out, workers, progress)
     partial = partial_path(out)
     make_folder(partial)
     with only_writer(partial):
-        _write_partial(request, partial, workers, progress)
+        _begin(request, partial)
+        _write_partial(request, manifest or request.manifest(partial, workers, progress), partial, workers, progress)
         return publish(partial, out)
 
 
@@ -80,9 +84,7 @@ def _begin(request: Request, partial: Path) -> None:
     write_json(path, begun)
 
 
-def _write_partial(request: Request, partial: Path, workers: int, progress: Progress) -> None:
-    _begin(request, partial)
-    manifest = request.manifest(partial, workers, progress)
+def _write_partial(request: Request, manifest: Manifest, partial: Path, workers: int, progress: Progress) -> None:
     table = manifest.table
     _stop_if_too_many(request, manifest, len(manifest.rejected), partial, [])
     chunks = [table.slice(first, CHUNK_ROWS) for first in range(0, len(table), CHUNK_ROWS)]

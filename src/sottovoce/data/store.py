@@ -210,7 +210,7 @@ class Store:
 
 def partial_path(path: Path) -> Path:
     """Return where a store is being made before it is whole."""
-    return path.with_name(path.name + ".partial")
+    return Path(f"{path if path.name else path.absolute()}.partial")
 
 
 def _why_absent(path: Path) -> str:

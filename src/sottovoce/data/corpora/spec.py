@@ -17,6 +17,9 @@ class CorpusSpec(BaseModel):
     # Whether the options alone determine the audio, so that a store of it never becomes out of date.
     generated: ClassVar[bool] = False
 
+    def check(self) -> None:
+        """Raise an error now if the corpus could not be made later."""
+
     def read(self) -> Corpus:
         """Find the utterances of the corpus."""
         raise NotImplementedError
