@@ -20,7 +20,8 @@ from pydantic import ValidationError
 import sottovoce
 from sottovoce.data.corpora import espeak_process
 from sottovoce.data.corpora.grammar import Grammar
-from sottovoce.data.corpora.synthetic import COLUMNS, VOICES, Synthetic, generate, speakers_of
+from sottovoce.data.corpora.synthetic import COLUMNS, Synthetic, generate, speakers_of
+from sottovoce.data.corpora.voices import VOICES
 from sottovoce.data.text import normalise
 from sottovoce.errors import ConfigError, DataError, SottoError
 from sottovoce.files import only_writer
@@ -80,11 +81,12 @@ def test_the_index_lists_every_file_as_it_is(corpus: Path) -> None:
     assert paths == sorted(paths)
     assert set(paths) == {str(path.relative_to(corpus)) for path in corpus.glob("audio/*/*.flac")}
     assert len({Path(path).stem for path in paths}) == len(paths) == OPTIONS.expected_utterances()
+    seconds = 0.0
     for row in rows:
         info = soundfile.info(corpus / row["path"])
         assert (info.samplerate, info.channels, info.format, info.subtype) == (16_000, 1, "FLAC", "PCM_16")
-        assert float(row["seconds"]) == pytest.approx(info.duration, abs=1e-4)
-    assert sum(float(row["seconds"]) for row in rows) == pytest.approx(OPTIONS.expected_seconds(), rel=0.3)
+        seconds += info.duration
+    assert seconds == pytest.approx(OPTIONS.expected_seconds(), rel=0.3)
 
 
 @needs_espeak

@@ -13,7 +13,7 @@ from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.cli.options import ALL_CORES, AsJson, DryRun, Out, Seed, Workers
 from sottovoce.config import resolve
 from sottovoce.data.corpora import AnyCorpus, CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
-from sottovoce.data.estimate import Estimate, bytes_needed, estimate, speed
+from sottovoce.data.estimate import bytes_needed, estimate, speed, synthetic_bytes, synthetic_estimate
 from sottovoce.data.joining import Joining
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.data.store import REJECTED, Store
@@ -97,15 +97,18 @@ def _summarise(store: Store, elapsed: float, as_json: bool) -> None:
 def _say_what_would_be_done(request: Request, out: Path, workers: int, as_json: bool) -> None:
     """Estimate size and time from a sample; the disk is checked as for a real preparation."""
     if isinstance(request.corpus, Synthetic):
-        expected, rate = _expected_of_synthetic(request.corpus)
-        rejected, label, speakers = 0, request.corpus.label, request.corpus.speakers
+        corpus = request.corpus
+        corpus.check()
+        expected, needed, rate = synthetic_estimate(corpus), synthetic_bytes(corpus), corpus.expected_speed()
+        rejected, label, speakers = 0, corpus.label, corpus.speakers
     else:
         with ProgressDisplay() as progress:
             manifest = request.manifest(out, workers, progress)
         expected, rate = estimate(manifest), speed(manifest)
+        needed = bytes_needed(expected)
         rejected, label = len(manifest.rejected), manifest.label
         speakers = len(manifest.table["speaker"].unique())
-    needed, seconds = bytes_needed(expected), expected.seconds / max(rate * workers, 1e-9)
+    seconds = expected.seconds / max(rate * workers, 1e-9)
     require_free(out, needed)
     if as_json:
         print_json(
@@ -127,10 +130,6 @@ def _say_what_would_be_done(request: Request, out: Path, workers: int, as_json: 
         f"{expected.seconds / 3600:.1f} h of audio, {gigabytes(needed)}, in about {seconds:.0f} s with {workers} "
         f"workers. {rejected:,} utterances are already known to be unusable."
     )
-
-
-def _expected_of_synthetic(corpus: Synthetic) -> tuple[Estimate, float]:
-    return Estimate(corpus.expected_utterances(), corpus.expected_seconds()), corpus.expected_speed()
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import soundfile
 
+from sottovoce.data.corpora import Synthetic
 from sottovoce.data.extract import Chunk, extract
 from sottovoce.data.manifest import Manifest
 from sottovoce.data.store import BYTES_PER_FRAME
@@ -41,6 +42,16 @@ def bytes_needed(expected: Estimate) -> float:
     """Return the expected size of the store."""
     features = expected.seconds * logmel.FRAMES_PER_SECOND * BYTES_PER_FRAME
     return _MARGIN * (features + expected.utterances * _BYTES_PER_ROW)
+
+
+def synthetic_estimate(corpus: Synthetic) -> Estimate:
+    """Estimate the audio of a corpus that is not made yet."""
+    return Estimate(corpus.expected_utterances(), corpus.expected_seconds())
+
+
+def synthetic_bytes(corpus: Synthetic) -> float:
+    """Return the expected size of the store of a synthetic corpus, with its audio."""
+    return bytes_needed(synthetic_estimate(corpus)) + _MARGIN * corpus.expected_audio_bytes()
 
 
 def speed(manifest: Manifest) -> float:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from sottovoce.data.corpora import AnyCorpus, read_corpus
-from sottovoce.data.estimate import bytes_needed, estimate
+from sottovoce.data.corpora import AnyCorpus, Synthetic, read_corpus
+from sottovoce.data.estimate import bytes_needed, estimate, synthetic_bytes
 from sottovoce.data.extract import Chunk, extract
 from sottovoce.data.joining import Joining, join_entries
 from sottovoce.data.manifest import Manifest, build_manifest
@@ -61,6 +61,8 @@ def prepare(request: Request, out: Path, workers: int, progress: Progress) -> St
     make_folder(partial)
     with only_writer(partial):
         _begin(request, partial)
+        if isinstance(request.corpus, Synthetic):
+            require_free(partial, synthetic_bytes(request.corpus))
         _write_partial(request, manifest or request.manifest(partial, workers, progress), partial, workers, progress)
         return publish(partial, out)
 

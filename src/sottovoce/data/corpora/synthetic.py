@@ -31,8 +31,9 @@ import soxr
 from pydantic import Field, field_validator
 
 from sottovoce.data.corpora.grammar import Grammar
-from sottovoce.data.corpora.recording import NOISES, Recording
+from sottovoce.data.corpora.recording import Recording
 from sottovoce.data.corpora.spec import CorpusSpec
+from sottovoce.data.corpora.voices import Amount, Domain, Language, Speaker, draw_speaker
 from sottovoce.errors import DataError, SottoError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
 from sottovoce.files import make_folder, only_writer, sync_folder, write_json, written_whole
@@ -40,12 +41,8 @@ from sottovoce.processes import map_ordered
 from sottovoce.randomness import stream
 from sottovoce.version import VERSION
 
-Language = Literal["en", "fr", "de"]
-Domain = Literal["clean", "noisy"]
-Range = tuple[float, float]
-
 COLUMNS = (
-    *("path", "speaker", "text", "seconds", "language", "domain", "voice"),
+    *("path", "speaker", "text", "language", "domain", "voice"),
     *("snr_db", "noise", "band_hz", "reverb_seconds"),
 )
 OPTIONS_FILE = "options.json"
@@ -54,34 +51,8 @@ INDEX_FILE = "index.tsv"
 _ESPEAK = Path(__file__).with_name("espeak_process.py")
 _PAUSE_SECONDS = (0.1, 0.3)  # of silence before and after what is said
 _SECONDS_PER_WORD = 0.33
-_SPEED = 150.0  # seconds of speech that one core makes in a second
-
-# The accents that eSpeak NG knows and that differ in sound: fr-be and fr-ch speak words exactly as fr does.
-_ACCENTS: dict[Language, tuple[str, ...]] = {
-    "en": ("en", "en-us", "en-gb-x-rp", "en-gb-scotland", "en-gb-x-gbclan", "en-gb-x-gbcwmd", "en-029", "en-us-nyc"),
-    "fr": ("fr",),
-    "de": ("de",),
-}
-# Its variants, but for fast (the same sound as none) and RicishayMax, 2 and 3 (an echo as loud as the voice itself).
-# The list is fixed, because its order and length decide who speaks how.
-_VARIANTS = (
-    "",
-    *("Alex", "Alicia", "Andrea", "Andy", "Annie", "AnxiousAndy", "Demonic", "Denis", "Diogo", "Gene", "Gene2"),
-    *("Henrique", "Hugo", "Jacky", "Lee", "Marco", "Mario", "Michael", "Mike", "Mr serious", "Nguyen", "Reed", "Storm"),
-    *("Tweaky", "UniRobot", "adam", "anika", "anikaRobot", "announcer", "antonio", "aunty", "belinda", "benjamin"),
-    *("boris", "caleb", "croak", "david", "ed", "edward", "edward2", "f1", "f2", "f3", "f4", "f5", "grandma"),
-    *("grandpa", "gustave", "ian", "iven", "iven2", "iven3", "iven4", "john", "kaukovalta", "klatt", "klatt2"),
-    *("klatt3", "klatt4", "klatt5", "klatt6", "linda", "m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "marcelo"),
-    *("max", "michel", "miguel", "mike2", "norbert", "pablo", "paul", "pedro", "quincy", "rob", "robert", "robosoft"),
-    *("robosoft2", "robosoft3", "robosoft4", "robosoft5", "robosoft6", "robosoft7", "robosoft8", "sandro", "shelby"),
-    *("steph", "steph2", "steph3", "travis", "victor", "whisper", "whisperf", "zac"),
-)
-VOICES: dict[Language, tuple[str, ...]] = {
-    language: tuple(f"{accent}+{variant}".rstrip("+") for accent in accents for variant in _VARIANTS)
-    for language, accents in _ACCENTS.items()
-}
-# A telephone, a narrow microphone, a voice channel, a muffled and a dull microphone.
-_BANDS: tuple[Range, ...] = ((300, 3400), (100, 5000), (200, 6000), (0, 3000), (0, 4500))
+_SPEED = 110.0  # seconds of speech that one core makes, with their features, in a second
+_AUDIO_BYTES_PER_SECOND = 20_000
 
 _grammar = functools.cache(Grammar.load)
 
@@ -119,6 +90,12 @@ class Synthetic(CorpusSpec):
             raise ValueError("name each language once")
         return languages
 
+    def check(self) -> None:
+        """Raise an error now if eSpeak NG is not there or a grammar has not as many words."""
+        _loader_folder()
+        for language in self.languages:
+            _grammar(language, self.vocabulary)
+
     @property
     def domains(self) -> tuple[Domain, ...]:
         """The domains asked for."""
@@ -140,83 +117,21 @@ class Synthetic(CorpusSpec):
         words = np.mean([len(grammar.sentence(rng).split()) for grammar in grammars for _ in range(200)])
         return float(self.expected_utterances() * (words * _SECONDS_PER_WORD + sum(_PAUSE_SECONDS)))
 
+    def expected_audio_bytes(self) -> float:
+        """Return about how much space the audio takes."""
+        return self.expected_seconds() * _AUDIO_BYTES_PER_SECOND
+
     def expected_speed(self) -> float:
         """Return about how many seconds of audio one core makes in a second."""
         return _SPEED
 
 
-@dataclass(frozen=True)
-class Speaker:
-    """Who speaks how, how much, and in which conditions. Pitch and range go from 0 to 99, rate is in words a minute."""
-
-    name: str
-    language: Language
-    domain: Domain
-    voice: str
-    pitch: int
-    pitch_range: int
-    rate: int
-    recording: Recording
-    utterances: int
-
-
-@dataclass(frozen=True)
-class _Style:
-    """How widely the speakers of a domain differ."""
-
-    pitch: Range
-    pitch_range: Range
-    rate: Range
-    level_db: Range
-
-
-_STYLES: dict[Domain, _Style] = {
-    "clean": _Style(pitch=(30, 70), pitch_range=(30, 70), rate=(115, 165), level_db=(-26, -20)),
-    "noisy": _Style(pitch=(10, 90), pitch_range=(10, 90), rate=(95, 190), level_db=(-34, -16)),
-}
-_SNR_DB: Range = (3, 20)
-_BAND_SHARE = 0.4  # of noisy speakers who have a poor microphone or line
-_REVERB_SHARE = 0.5  # of noisy speakers who are in a reverberant room
-_REVERB_SECONDS: Range = (0.15, 0.8)
-
-
 def speakers_of(options: Synthetic) -> list[Speaker]:
     """Return the speakers, sorted by name; languages and domains take turns until there are enough."""
+    amount = Amount(options.mean_utterances, options.tail, options.max_utterances)
     cells = [(language, domain) for domain in options.domains for language in options.languages]
     turns = ((*cells[turn % len(cells)], turn // len(cells)) for turn in range(options.speakers))
-    return sorted((_speaker(options, *turn) for turn in turns), key=lambda speaker: speaker.name)
-
-
-def _speaker(options: Synthetic, language: Language, domain: Domain, number: int) -> Speaker:
-    name = f"{language}-{domain}-{number:05d}"
-    rng = stream(options.seed, "synthetic-speaker", name)
-    style, voices = _STYLES[domain], VOICES[language]
-    log_median = np.log(options.mean_utterances) - options.tail**2 / 2
-    utterances = round(np.exp(log_median + options.tail * rng.standard_normal()))
-    return Speaker(
-        name=name,
-        language=language,
-        domain=domain,
-        utterances=min(max(utterances, 1), options.max_utterances),
-        voice=voices[rng.integers(len(voices))],
-        pitch=round(rng.uniform(*style.pitch)),
-        pitch_range=round(rng.uniform(*style.pitch_range)),
-        rate=round(rng.uniform(*style.rate)),
-        recording=_recording(domain, round(rng.uniform(*style.level_db), 1), rng),
-    )
-
-
-def _recording(domain: Domain, level_db: float, rng: np.random.Generator) -> Recording:
-    if domain == "clean":
-        return Recording(snr_db=None, noise=None, band_hz=None, reverb_seconds=0, level_db=level_db)
-    kinds = tuple(NOISES)
-    return Recording(
-        snr_db=round(rng.uniform(*_SNR_DB), 1),
-        noise=kinds[rng.integers(len(kinds))],
-        band_hz=_BANDS[rng.integers(len(_BANDS))] if rng.random() < _BAND_SHARE else None,
-        reverb_seconds=round(rng.uniform(*_REVERB_SECONDS), 2) if rng.random() < _REVERB_SHARE else 0,
-        level_db=level_db,
-    )
+    return sorted((draw_speaker(options.seed, *turn, amount) for turn in turns), key=lambda speaker: speaker.name)
 
 
 def generate(options: Synthetic, folder: Path, workers: int, on_speaker: Callable[[int, int], None]) -> Path:
@@ -225,9 +140,7 @@ def generate(options: Synthetic, folder: Path, workers: int, on_speaker: Callabl
     Speakers who are there already are kept, so that an interrupted generation goes on where it stopped.
     `on_speaker` is told how many speakers are done, of how many.
     """
-    _loader_folder()  # nothing is written where nothing can be made
-    for language in options.languages:
-        _grammar(language, options.vocabulary)
+    options.check()  # nothing is written where nothing can be made
     audio = folder / "audio"
     make_folder(audio)
     with only_writer(audio):
@@ -285,17 +198,11 @@ class _Task:
         rng = stream(self.options.seed, "synthetic-text", self.speaker.name)
         return [grammar.sentence(rng) for _ in range(self.speaker.utterances)]
 
-    def rows(self, sentences: list[str], frames: list[int]) -> list[list[str]]:
+    def rows(self, sentences: list[str]) -> list[list[str]]:
         """Return the rows of the index."""
         return [
-            [
-                f"audio/{self.speaker.name}/{name}",
-                self.speaker.name,
-                text,
-                f"{count / SAMPLE_RATE_HZ:.4f}",
-                *self._about(),
-            ]
-            for name, text, count in zip(self.files(), sentences, frames, strict=True)
+            [f"audio/{self.speaker.name}/{name}", self.speaker.name, text, *self._about()]
+            for name, text in zip(self.files(), sentences, strict=True)
         ]
 
     def files(self) -> list[str]:
@@ -316,20 +223,19 @@ def _make_speaker(task: _Task) -> list[list[str]]:
     """Make a speaker's folder unless it is there, and return its rows of the index."""
     folder, sentences = task.audio / task.speaker.name, task.sentences()
     if folder.exists():
-        return task.rows(sentences, [_frames(folder / name) for name in task.files()])
-    frames = []
+        for name in task.files():
+            _require_audio(folder / name)
+        return task.rows(sentences)
     with _folder_whole(folder) as temporary:
         for number, (name, spoken) in enumerate(zip(task.files(), _speak(task.speaker, sentences), strict=True)):
             rng = stream(task.options.seed, "synthetic-recording", task.speaker.name, number)
-            samples = _recorded(spoken, task.speaker.recording, rng)
-            _write_flac(temporary / name, samples)
-            frames.append(len(samples))
-    return task.rows(sentences, frames)
+            _write_flac(temporary / name, _recorded(spoken, task.speaker.recording, rng))
+    return task.rows(sentences)
 
 
-def _frames(path: Path) -> int:
+def _require_audio(path: Path) -> None:
     try:
-        return int(soundfile.info(path).frames)
+        soundfile.info(path)
     except soundfile.SoundFileError:
         raise DataError(f"{path} is missing or damaged. Remove {path.parent} to have it made again.") from None
 
