@@ -2,37 +2,41 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint bench environment clean
+.PHONY: demo test test-slow lint bench clean
 
-demo: environment
+demo: $(VENV)/.ready
 	$(BIN)/sotto demo
 
-test: environment lint
+test: lint
 	$(BIN)/pytest -n auto -m "not slow"
 
-test-slow: environment
+test-slow: $(VENV)/.ready-dev
 	$(BIN)/pytest -m slow
 
-lint: environment
+lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: environment
+bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/data.py
 
-environment: $(READY)
-
-$(READY): pyproject.toml constraints.txt
+$(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.11 ..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
 	  echo "Python's venv module is missing; on Debian: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+# What running needs, and what working on it needs besides; each is installed again when the pins change.
+$(VENV)/.ready: $(VENV)/bin/pip pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[synthetic]'
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[synthetic,dev]'
-	@touch $(READY)
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist runs .mypy_cache .pytest_cache .ruff_cache .hypothesis

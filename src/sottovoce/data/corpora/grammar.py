@@ -19,14 +19,9 @@ from typing import Self
 import numpy as np
 import yaml
 
+from sottovoce.data.text import LANGUAGES
 from sottovoce.errors import ConfigError
 
-LANGUAGES = ("en", "fr", "de")
-LETTERS = {
-    "en": "abcdefghijklmnopqrstuvwxyz",
-    "fr": "abcdefghijklmnopqrstuvwxyzàâæçéèêëîïôœùûüÿ",
-    "de": "abcdefghijklmnopqrstuvwxyzäöüß",
-}
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
