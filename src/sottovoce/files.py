@@ -113,5 +113,5 @@ def make_folder(path: Path) -> None:
             raise PermissionError(13, "Permission denied")
     except (OSError, FileExistsError) as error:
         raise DataError(
-            f"Cannot write to {path}: {error.strerror}. Choose another --out or change its rights."
+            f"Cannot write to {path}: {error.strerror}. Choose another place or change its rights."
         ) from None

@@ -66,7 +66,8 @@ def run() -> None:
     except OSError as error:
         if error.errno not in _USER_ERRNO:
             raise
-        note(f"error: {error.strerror}: {error.filename or 'while writing'}. Nothing that was complete is lost.")
+        where = f" at {error.filename}" if error.filename else ""
+        note(f"error: {error.strerror}{where}. What was complete is kept; mend this and run the same command again.")
         code = 1
     if code == 130:
         note("Interrupted. Run the same command again to go on.")

@@ -13,7 +13,7 @@ from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.cli.options import ALL_CORES, AsJson, DryRun, Out, Seed, Workers
 from sottovoce.config import resolve
 from sottovoce.data.corpora import AnyCorpus, CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
-from sottovoce.data.estimate import bytes_needed, estimate, speed, synthetic_bytes, synthetic_estimate
+from sottovoce.data.estimate import estimate, estimate_synthetic, speed
 from sottovoce.data.joining import Joining
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.data.store import REJECTED, Store
@@ -96,20 +96,18 @@ def _summarise(store: Store, elapsed: float, as_json: bool) -> None:
 
 def _say_what_would_be_done(request: Request, out: Path, workers: int, as_json: bool) -> None:
     """Estimate size and time from a sample; the disk is checked as for a real preparation."""
-    if isinstance(request.corpus, Synthetic):
-        corpus = request.corpus
-        corpus.check()
-        expected, needed, rate = synthetic_estimate(corpus), synthetic_bytes(corpus), corpus.expected_speed()
-        rejected, label, speakers = 0, corpus.label, corpus.speakers
+    corpus = request.corpus
+    corpus.check()
+    if isinstance(corpus, Synthetic):
+        expected, rate = estimate_synthetic(corpus), corpus.expected_speed()
+        label, speakers, rejected = corpus.label, corpus.speakers, 0
     else:
         with ProgressDisplay() as progress:
             manifest = request.manifest(out, workers, progress)
         expected, rate = estimate(manifest), speed(manifest)
-        needed = bytes_needed(expected)
-        rejected, label = len(manifest.rejected), manifest.label
-        speakers = len(manifest.table["speaker"].unique())
+        label, speakers, rejected = manifest.label, len(manifest.table["speaker"].unique()), len(manifest.rejected)
     seconds = expected.seconds / max(rate * workers, 1e-9)
-    require_free(out, needed)
+    require_free(out, expected.bytes)
     if as_json:
         print_json(
             {
@@ -120,15 +118,15 @@ def _say_what_would_be_done(request: Request, out: Path, workers: int, as_json: 
                 "speakers": speakers,
                 "rejected_so_far": rejected,
                 "hours": expected.seconds / 3600,
-                "bytes": round(needed),
+                "bytes": round(expected.bytes),
                 "seconds": seconds,
             }
         )
         return
     note(
         f"Would make {out} from {label}: {expected.utterances:,} utterances of {speakers:,} speakers, about "
-        f"{expected.seconds / 3600:.1f} h of audio, {gigabytes(needed)}, in about {seconds:.0f} s with {workers} "
-        f"workers. {rejected:,} utterances are already known to be unusable."
+        f"{expected.seconds / 3600:.1f} h of audio, {gigabytes(expected.bytes)}, in about {seconds:.0f} s with "
+        f"{workers} workers. {rejected:,} utterances are already known to be unusable."
     )
 
 

@@ -23,35 +23,31 @@ _MARGIN = 1.05
 
 @dataclass(frozen=True)
 class Estimate:
-    """The expected amount of audio."""
+    """What is expected: how many utterances, how much audio, how large a store."""
 
     utterances: int
     seconds: float
+    bytes: float
 
 
 def estimate(manifest: Manifest) -> Estimate:
-    """Estimate the audio of a manifest from the headers of a sample of its files, spread evenly over the rows."""
+    """Estimate a store from the headers of a sample of its files, spread evenly over the manifest."""
     lengths = [
         length for row in _sample(manifest, _SAMPLE_ROWS) if (length := _seconds(row, manifest.root)) is not None
     ]
-    mean = float(np.mean(lengths)) if lengths else 0.0
-    return Estimate(len(manifest.table), mean * len(manifest.table))
+    seconds = len(manifest.table) * float(np.mean(lengths)) if lengths else 0.0
+    return Estimate(len(manifest.table), seconds, _store_bytes(len(manifest.table), seconds))
 
 
-def bytes_needed(expected: Estimate) -> float:
-    """Return the expected size of the store."""
-    features = expected.seconds * logmel.FRAMES_PER_SECOND * BYTES_PER_FRAME
-    return _MARGIN * (features + expected.utterances * _BYTES_PER_ROW)
+def estimate_synthetic(corpus: Synthetic) -> Estimate:
+    """Estimate the store of a corpus that is not made yet, with its audio."""
+    utterances, seconds = corpus.expected_utterances(), corpus.expected_seconds()
+    return Estimate(utterances, seconds, _store_bytes(utterances, seconds) + _MARGIN * corpus.expected_audio_bytes())
 
 
-def synthetic_estimate(corpus: Synthetic) -> Estimate:
-    """Estimate the audio of a corpus that is not made yet."""
-    return Estimate(corpus.expected_utterances(), corpus.expected_seconds())
-
-
-def synthetic_bytes(corpus: Synthetic) -> float:
-    """Return the expected size of the store of a synthetic corpus, with its audio."""
-    return bytes_needed(synthetic_estimate(corpus)) + _MARGIN * corpus.expected_audio_bytes()
+def _store_bytes(utterances: int, seconds: float) -> float:
+    features = seconds * logmel.FRAMES_PER_SECOND * BYTES_PER_FRAME
+    return _MARGIN * (features + utterances * _BYTES_PER_ROW)
 
 
 def speed(manifest: Manifest) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from sottovoce.data.corpora import AnyCorpus, Synthetic, read_corpus
-from sottovoce.data.estimate import bytes_needed, estimate, synthetic_bytes
+from sottovoce.data.estimate import estimate, estimate_synthetic
 from sottovoce.data.extract import Chunk, extract
 from sottovoce.data.joining import Joining, join_entries
 from sottovoce.data.manifest import Manifest, build_manifest
@@ -33,9 +33,10 @@ class Request:
     max_rejected: float = 0.05
 
     def record(self) -> dict[str, Any]:
-        """Return what determines the content of the store."""
-        joining = self.joining.model_dump(mode="json") if self.joining else None
-        return {"corpus": self.corpus.model_dump(mode="json"), "joining": joining}
+        """Return what determines the content of the store, the same from whichever folder it is asked for."""
+        paths = {key: value.absolute() for key, value in self.corpus if isinstance(value, Path)}
+        corpus = self.corpus.model_copy(update=paths).model_dump(mode="json")
+        return {"corpus": corpus, "joining": self.joining.model_dump(mode="json") if self.joining else None}
 
     def manifest(self, folder: Path, workers: int, progress: Progress) -> Manifest:
         """Read the corpus (a synthetic one is made in `folder` first) and check every row."""
@@ -54,24 +55,33 @@ def prepare(request: Request, out: Path, workers: int, progress: Progress) -> St
         return _already_there(request, out, workers, progress)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(f"{out} exists and is not a store. Choose another --out.")
-    # A corpus that cannot be read or made is found before anything is written.
+    # What cannot work is found before anything is written: an unreadable corpus, a missing engine, a small disk.
     request.corpus.check()
-    manifest = None if request.corpus.generated else request.manifest(out, workers, progress)
+    if isinstance(request.corpus, Synthetic):
+        manifest, expected = None, estimate_synthetic(request.corpus)
+    else:
+        manifest = request.manifest(out, workers, progress)
+        expected = estimate(manifest)
     partial = partial_path(out)
+    if not partial.exists():
+        require_free(out, expected.bytes)
     make_folder(partial)
-    with only_writer(partial):
-        _begin(request, partial)
-        if isinstance(request.corpus, Synthetic):
-            require_free(partial, synthetic_bytes(request.corpus))
-        _write_partial(request, manifest or request.manifest(partial, workers, progress), partial, workers, progress)
-        return publish(partial, out)
+    try:
+        with only_writer(partial):
+            _begin(request, partial)
+            manifest = manifest or request.manifest(partial, workers, progress)
+            _write_partial(request, manifest, partial, workers, progress)
+            return publish(partial, out)
+    except OSError as error:
+        error.filename = error.filename or str(partial)  # a failed write does not say where
+        raise
 
 
 def _already_there(request: Request, out: Path, workers: int, progress: Progress) -> Store:
     store = Store.open(out)
     if store.info.request != request.record():
         raise DataError(f"{out} was made with other options (see {out / INFO}). Choose another --out or remove it.")
-    if not request.corpus.generated:
+    if not isinstance(request.corpus, Synthetic):  # its options alone determine a synthetic corpus
         found = _table_hash(request.manifest(out, workers, progress).table)
         if found != store.info.manifest_hash:
             raise DataError(f"{out} was made before the corpus changed. Choose another --out or remove it.")
@@ -94,8 +104,6 @@ def _write_partial(request: Request, manifest: Manifest, partial: Path, workers:
     with Journal(partial, keys) as journal:
         done = min(journal.resumed * CHUNK_ROWS, len(table))
         progress("features", done, len(table))
-        if journal.resumed == 0:
-            require_free(partial, bytes_needed(estimate(manifest)))
         tasks = (Chunk(manifest.root, manifest.tokens, chunk.to_pylist()) for chunk in chunks[journal.resumed :])
         for result in map_ordered(extract, tasks, workers):
             journal.append(result)

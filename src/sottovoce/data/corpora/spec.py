@@ -1,7 +1,6 @@
 """What every corpus has in common: frozen, validated options with one verb, `read`."""
 
 from pathlib import Path
-from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -13,9 +12,6 @@ class CorpusSpec(BaseModel):
     """The options of one kind of corpus: the same for the command line, for presets and for the store's record."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-    # Whether the options alone determine the audio, so that a store of it never becomes out of date.
-    generated: ClassVar[bool] = False
 
     def check(self) -> None:
         """Raise an error now if the corpus could not be made later."""

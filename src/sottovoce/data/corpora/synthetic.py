@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -59,8 +59,6 @@ _grammar = functools.cache(Grammar.load)
 
 class Synthetic(CorpusSpec):
     """Synthetic speech by eSpeak NG, made on the spot."""
-
-    generated: ClassVar[bool] = True
 
     kind: Literal["synthetic"] = "synthetic"
     speakers: int = Field(
