@@ -16,13 +16,10 @@ from sottovoce.cli.main import run
 from sottovoce.data.corpora import Table
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.data.store import Store
+from sottovoce.processes import no_progress
 
 ROOT = Path(__file__).parent.parent
 REAL_SPEECH = Path(os.environ.get("SOTTO_TEST_DATA", ROOT.parent / "shared" / "data"))
-
-
-def quiet(what: str, done: int, total: int) -> None:
-    """Show no progress."""
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +78,7 @@ def make_store(make_table: Callable[..., Path], tmp_path: Path) -> Callable[...,
 
     def make(counts: dict[str, int], name: str = "corpus", seconds: float = 1.0) -> Store:
         request = Request(Table(file=make_table(counts, seconds, name)))
-        return prepare(request, tmp_path / f"{name}-store", 1, quiet)
+        return prepare(request, tmp_path / f"{name}-store", 1, no_progress)
 
     return make
 

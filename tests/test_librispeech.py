@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from conftest import quiet, write_audio
+from conftest import write_audio
 from sottovoce.data.corpora import LibriSpeech
 from sottovoce.data.manifest import build_manifest
 from sottovoce.data.population import speakers_population
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.data.statistics import statistics_of
 from sottovoce.errors import DataError
+from sottovoce.processes import no_progress
 
 
 def stream_info(path: Path) -> tuple[int, int]:
@@ -26,7 +27,7 @@ def stream_info(path: Path) -> tuple[int, int]:
 def test_the_real_corpus_agrees_with_a_count_of_its_files(real_speech, tmp_path):
     root = real_speech / "LibriSpeech"
     spec = LibriSpeech(root=root, subset=("dev-clean", "test-clean"))
-    store = prepare(Request(spec), tmp_path / "s", 2, quiet)
+    store = prepare(Request(spec), tmp_path / "s", 2, no_progress)
     files = list(root.glob("*-clean/*/*/*.flac"))
     by_speaker: dict[str, float] = defaultdict(float)
     for path in files:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from conftest import quiet, voice, write_audio
+from conftest import voice, write_audio
 from sottovoce.data.corpora import Table
 from sottovoce.data.extract import Chunk, extract
 from sottovoce.data.manifest import Reason
@@ -22,6 +22,7 @@ from sottovoce.data.writer import Journal, read_rejected
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
 from sottovoce.files import only_writer, require_free
+from sottovoce.processes import no_progress
 
 
 def content(store: Path) -> dict[str, bytes]:
@@ -46,16 +47,16 @@ def test_a_store_holds_every_utterance_sorted_by_speaker(make_store):
 def test_more_workers_give_the_same_bytes(make_table, tmp_path):
     table = make_table({"a": 30, "b": 25})
     request = Request(Table(file=table))
-    one = prepare(request, tmp_path / "one", 1, quiet)
-    three = prepare(request, tmp_path / "three", 3, quiet)
+    one = prepare(request, tmp_path / "one", 1, no_progress)
+    three = prepare(request, tmp_path / "three", 3, no_progress)
     assert content(one.path) == content(three.path)
 
 
 def test_preparing_again_changes_nothing(make_table, tmp_path):
     request = Request(Table(file=make_table({"a": 3})))
-    store = prepare(request, tmp_path / "s", 1, quiet)
+    store = prepare(request, tmp_path / "s", 1, no_progress)
     before = {path: path.stat().st_mtime_ns for path in store.path.iterdir()}
-    prepare(request, tmp_path / "s", 1, quiet)
+    prepare(request, tmp_path / "s", 1, no_progress)
     assert {path: path.stat().st_mtime_ns for path in store.path.iterdir()} == before
 
 
@@ -65,13 +66,13 @@ def test_an_existing_folder_is_never_overwritten(make_table, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(DataError, match="exists and is not a store"):
-        prepare(request, tmp_path / "mine", 1, quiet)
-    prepare(request, tmp_path / "s", 1, quiet)
+        prepare(request, tmp_path / "mine", 1, no_progress)
+    prepare(request, tmp_path / "s", 1, no_progress)
     with pytest.raises(DataError, match="made with other options"):
-        prepare(Request(Table(file=table, label="other")), tmp_path / "s", 1, quiet)
+        prepare(Request(Table(file=table, label="other")), tmp_path / "s", 1, no_progress)
     write_audio(table.parent / "a" / "a000.flac", 2.5, seed=99)
     with pytest.raises(DataError, match="made before the corpus changed"):
-        prepare(request, tmp_path / "s", 1, quiet)
+        prepare(request, tmp_path / "s", 1, no_progress)
 
 
 KILLED = """
@@ -91,7 +92,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_killed_preparation_goes_on_and_gives_the_same_bytes(make_table, tmp_path, workers):
     table = make_table({"a": 80, "b": 60, "c": 60}, seconds=0.9)
-    whole = prepare(Request(Table(file=table)), tmp_path / "whole", 1, quiet)
+    whole = prepare(Request(Table(file=table)), tmp_path / "whole", 1, no_progress)
     script, out = tmp_path / "killed.py", tmp_path / "out"
     script.write_text(KILLED)
     resumed_from = []
@@ -112,7 +113,7 @@ def test_a_killed_preparation_goes_on_and_gives_the_same_bytes(make_table, tmp_p
             Store.open(out)
     assert resumed_from[0] == 0
     assert resumed_from[2] > 0
-    store = prepare(Request(Table(file=table)), out, workers, quiet)
+    store = prepare(Request(Table(file=table)), out, workers, no_progress)
     assert content(store.path) == content(whole.path)
     assert not partial_path(out).exists()
 
@@ -146,7 +147,7 @@ def is_running(pid: str) -> bool:
 
 def test_a_torn_journal_line_and_half_a_chunk_are_cut_off(make_table, tmp_path):
     table = make_table({"a": 40})
-    whole = prepare(Request(Table(file=table)), tmp_path / "whole", 1, quiet)
+    whole = prepare(Request(Table(file=table)), tmp_path / "whole", 1, no_progress)
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         prepare(Request(Table(file=table)), out, 1, interrupt_after(16))
@@ -155,17 +156,17 @@ def test_a_torn_journal_line_and_half_a_chunk_are_cut_off(make_table, tmp_path):
         file.write(b'{"key": "torn')
     with (partial_path(out) / "features.f16").open("ab") as file:
         file.write(b"x" * 12345)
-    assert content(prepare(Request(Table(file=table)), out, 1, quiet).path) == content(whole.path)
+    assert content(prepare(Request(Table(file=table)), out, 1, no_progress).path) == content(whole.path)
 
 
 def test_a_journal_never_vouches_for_features_that_are_not_there(make_table, tmp_path):
     table = make_table({"a": 40})
-    whole = prepare(Request(Table(file=table)), tmp_path / "whole", 1, quiet)
+    whole = prepare(Request(Table(file=table)), tmp_path / "whole", 1, no_progress)
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         prepare(Request(Table(file=table)), out, 1, interrupt_after(32))
     os.truncate(partial_path(out) / "features.f16", 5000)
-    assert content(prepare(Request(Table(file=table)), out, 1, quiet).path) == content(whole.path)
+    assert content(prepare(Request(Table(file=table)), out, 1, no_progress).path) == content(whole.path)
 
 
 def interrupt_after(rows: int):
@@ -182,10 +183,10 @@ def test_a_file_that_was_mended_is_read_again(make_table, tmp_path):
     good = (table.parent / "a" / "a001.flac").read_bytes()
     (table.parent / "a" / "a001.flac").write_bytes(good[:1000])
     with pytest.raises(DataError, match=r"1 of 40 utterances cannot be used, more than --max-rejected 0\.01"):
-        prepare(Request(Table(file=table), max_rejected=0.01), out, 1, quiet)
+        prepare(Request(Table(file=table), max_rejected=0.01), out, 1, no_progress)
     assert [one.utterance for one in read_rejected(partial_path(out))] == ["a/a001"]
     (table.parent / "a" / "a001.flac").write_bytes(good)
-    assert prepare(Request(Table(file=table), max_rejected=0.01), out, 1, quiet).info.utterances == 40
+    assert prepare(Request(Table(file=table), max_rejected=0.01), out, 1, no_progress).info.utterances == 40
 
 
 def test_what_was_begun_with_other_options_is_kept(make_table, tmp_path):
@@ -195,7 +196,7 @@ def test_what_was_begun_with_other_options_is_kept(make_table, tmp_path):
         prepare(Request(Table(file=table)), out, 1, interrupt_after(16))
     size = (partial_path(out) / "features.f16").stat().st_size
     with pytest.raises(DataError, match="begun with other options"):
-        prepare(Request(Table(file=table, label="other")), out, 1, quiet)
+        prepare(Request(Table(file=table, label="other")), out, 1, no_progress)
     assert (partial_path(out) / "features.f16").stat().st_size == size > 0
 
 
@@ -203,7 +204,7 @@ def test_two_preparations_cannot_write_one_store(make_table, tmp_path):
     table = make_table({"a": 3})
     partial_path(tmp_path / "s").mkdir()
     with only_writer(partial_path(tmp_path / "s")), pytest.raises(DataError, match="Another process is writing"):
-        prepare(Request(Table(file=table)), tmp_path / "s", 1, quiet)
+        prepare(Request(Table(file=table)), tmp_path / "s", 1, no_progress)
 
 
 def test_damage_is_found(make_store):
@@ -280,7 +281,7 @@ def test_a_disk_that_becomes_full_is_one_line_and_the_work_goes_on(make_table, t
     assert [line for line in failed.stderr.splitlines() if line][-1].startswith("error: File too large")
     assert "Traceback" not in failed.stderr
     assert not out.exists()
-    store = prepare(Request(Table(file=table)), out, 1, quiet)
+    store = prepare(Request(Table(file=table)), out, 1, no_progress)
     assert store.damaged_files() == []
     assert resource.RLIM_INFINITY  # the limit was the other process' own
 

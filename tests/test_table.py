@@ -5,12 +5,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conftest import quiet, write_audio
+from conftest import write_audio
 from sottovoce.data.corpora import Table
 from sottovoce.data.joining import Joining
 from sottovoce.data.manifest import build_manifest
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.errors import DataError
+from sottovoce.processes import no_progress
 
 ROWS = [
     {"path": "x/one.wav", "speaker": "007", "text": 'Say "hi", now', "age": "30"},
@@ -137,7 +138,7 @@ def test_a_language_column_gives_each_row_its_rules(folder):
 
 def test_an4_with_its_speaker_table(real_speech, tmp_path):
     spec = Table(file=real_speech / "an4" / "index.tsv", speaker_table=real_speech / "an4" / "speakers.tsv")
-    store = prepare(Request(spec), tmp_path / "s", 2, quiet)
+    store = prepare(Request(spec), tmp_path / "s", 2, no_progress)
     assert (store.info.utterances, store.info.speakers, store.info.rejected) == (1078, 84, 0)
     assert set(store.index(["split"])["split"].to_pylist()) == {"train", "test"}
     assert store.info.label == "an4"
@@ -145,9 +146,9 @@ def test_an4_with_its_speaker_table(real_speech, tmp_path):
 
 def test_audiomnist_and_its_digit_strings(real_speech, tmp_path):
     spec = Table(file=real_speech / "audiomnist" / "index.tsv")
-    store = prepare(Request(spec), tmp_path / "digits", 2, quiet)
+    store = prepare(Request(spec), tmp_path / "digits", 2, no_progress)
     assert (store.info.utterances, store.info.speakers, store.info.rejected) == (3000, 60, 0)
-    strings = prepare(Request(spec, Joining(least=2, most=5)), tmp_path / "strings", 2, quiet)
+    strings = prepare(Request(spec, Joining(least=2, most=5)), tmp_path / "strings", 2, no_progress)
     index = strings.index().to_pylist()
     assert strings.info.speakers == 60
     assert sum(len(row["paths"]) for row in index) == 3000

@@ -16,10 +16,14 @@ from sottovoce.errors import SottoError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-Progress = Callable[[str, int, int], None]  # what is being done, how much is done, of how much
+Progress = Callable[[str, int, int], None]  # what is being done, how much is done, of how much (0: not known yet)
 
 _PR_SET_PDEATHSIG = 1
 _TASKS_PER_WORKER = 3  # in flight: one at work, one waiting, one being written
+
+
+def no_progress(_what: str, _done: int, _total: int) -> None:
+    """Show nothing."""
 
 
 def die_with_parent(parent: int) -> None:

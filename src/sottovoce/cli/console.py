@@ -69,12 +69,12 @@ class ProgressDisplay:
     def __call__(self, what: str, done: int, total: int) -> None:
         """Show that `done` of `total` are done."""
         if what not in self._tasks:
-            self._tasks[what] = self._bar.add_task(what, total=total, completed=done)
+            self._tasks[what] = self._bar.add_task(what, total=total or None, completed=done)
             self._started[what] = (time.monotonic(), done)
-        self._bar.update(self._tasks[what], completed=done, total=total)
+        self._bar.update(self._tasks[what], completed=done, total=total or None)
         if not stderr.is_terminal and time.monotonic() - self._last_line > _LOG_SECONDS:
             self._last_line = time.monotonic()
             since, first = self._started[what]
             rate = (done - first) / (self._last_line - since)
-            left = f", {(total - done) / rate:.0f} s left" if rate > 0 else ""
-            note(f"{what}: {done} of {total}{left}")
+            left = f", {(total - done) / rate:.0f} s left" if total and rate > 0 else ""
+            note(f"{what}: {done:,} of {total:,}{left}" if total else f"{what}: {done:,}")

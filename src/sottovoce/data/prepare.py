@@ -42,7 +42,8 @@ class Request:
         """Read the corpus (a synthetic one is made in `folder` first) and check every row."""
         corpus = read_corpus(self.corpus, folder, workers, progress)
         joining = self.joining
-        return build_manifest(corpus, (lambda entries: join_entries(entries, joining)) if joining else None)
+        arrange = (lambda entries: join_entries(entries, joining)) if joining else None
+        return build_manifest(corpus, arrange, progress)
 
 
 def prepare(request: Request, out: Path, workers: int, progress: Progress) -> Store:

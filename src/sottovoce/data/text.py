@@ -77,10 +77,26 @@ class TokenSet:
 def normalise(text: str, language: str) -> str:
     """Return the text as words of lower-case letters, apostrophes and hyphens, with single spaces between them."""
     text = unicodedata.normalize("NFKC", text.translate(_SAME_SIGN)).lower()
-    if language == "en":
-        text = "".join(unidecode(c).lower() if unicodedata.category(c)[0] in "LM" else c for c in text)
-    text = "".join(map(_without_punctuation, _SEPARATOR.sub(" ", text)))
+    text = _SEPARATOR.sub(" ", text).translate(_RULES[language == "en"])
     return " ".join(word for word in text.split() if word.strip("'-"))
+
+
+class _CharacterRules(dict[int, str]):
+    """What each character becomes, worked out once when it is first met (for str.translate)."""
+
+    def __init__(self, to_english: bool) -> None:
+        super().__init__()
+        self._to_english = to_english
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        if self._to_english and unicodedata.category(character)[0] in "LM":
+            character = _SEPARATOR.sub(" ", unidecode(character).lower())
+        self[code] = "".join(map(_without_punctuation, character))
+        return self[code]
+
+
+_RULES = (_CharacterRules(to_english=False), _CharacterRules(to_english=True))
 
 
 def _without_punctuation(character: str) -> str:

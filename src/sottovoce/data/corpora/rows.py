@@ -121,7 +121,12 @@ def _as_text(value: Any) -> str | None:
 
 
 def _is_text(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    """Return whether the text came from valid UTF-8: bytes that did not are surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 _READERS: dict[str, Callable[[Path, dict[str, str]], Iterator[Row | Malformed]]] = {
