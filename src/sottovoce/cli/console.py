@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -28,11 +29,13 @@ def print_json(document: Any) -> None:
 
 def print_table(title: str, header: list[str], rows: list[list[str]], text_columns: int = 1) -> None:
     """Print a table; columns after the first `text_columns` hold numbers and are aligned right."""
-    table = Table(title=title or None, title_justify="left", show_header=any(header))
+    if title:
+        stdout.print(title, soft_wrap=True, markup=False)
+    table = Table(show_header=any(header))
     for place, name in enumerate(header):
         table.add_column(name, justify="left" if place < text_columns else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(escape(value) for value in row))
     stdout.print(table)
 
 

@@ -28,8 +28,8 @@ def demo(
         store = prepare(Request(config.corpus, config.joining), out / "corpus", workers, progress)
     clean, noisy = split_by_column(store, "domain", "clean")
     populations: dict[str, Population] = {
-        "clean (seed model)": speakers_population(store, clean),
-        "noisy (clients)": speakers_population(store, noisy),
+        "clean domain": speakers_population(store, clean),
+        "noisy domain": speakers_population(store, noisy),
     }
     picture = out / "speakers.png"
     draw_speakers(populations, picture)
