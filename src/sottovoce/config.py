@@ -15,11 +15,15 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sottovoce.central.options import Central, Hardware
 from sottovoce.data.batching import Batching
 from sottovoce.data.corpora import CorpusOption
 from sottovoce.data.corpora.synthetic import Synthetic
 from sottovoce.data.joining import Joining
+from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError
+from sottovoce.features.specaugment import SpecAugment
+from sottovoce.model.options import ModelOptions
 
 Tree = dict[str, Any]
 
@@ -35,6 +39,16 @@ class Users(BaseModel):
     iid: bool = Field(False, description="the IID control: utterances are dealt to users at random")
 
 
+class Data(BaseModel):
+    """What is trained and evaluated on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    train: Selection | None = Field(None, description="the training set")
+    dev: Selection | None = Field(None, description="chooses the best checkpoint")
+    test: Selection | None = Field(None, description="evaluated at the end")
+
+
 class Config(BaseModel):
     """Everything that determines a run."""
 
@@ -46,6 +60,11 @@ class Config(BaseModel):
     joining: Joining | None = Field(None, description="join utterances of a speaker into longer ones")
     users: Users = Field(default_factory=Users)
     batching: Batching = Field(default_factory=Batching)
+    data: Data = Field(default_factory=Data)
+    model: ModelOptions = Field(default_factory=ModelOptions)
+    specaugment: SpecAugment | None = Field(default_factory=SpecAugment, description="null switches it off")
+    central: Central = Field(default_factory=Central)
+    hardware: Hardware = Field(default_factory=Hardware)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.cli import config, data, demo
+from sottovoce.cli import config, data, demo, train
 from sottovoce.cli.console import note
 from sottovoce.errors import SottoError
 from sottovoce.version import VERSION
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
+app.add_typer(train.app, name="train")
 app.command("demo")(demo.demo)
 
 # What the file system can refuse, which is the user's to mend rather than a fault in the program.

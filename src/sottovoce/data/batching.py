@@ -67,7 +67,7 @@ def epoch(rows: Rows, frames: Rows, options: Batching, rng: np.random.Generator)
     """Return the batches of one pass over a user's utterances; frames[i] is the length of rows[i]."""
     chosen = _within(frames, options.max_seconds_per_user, rng)
     by_length = chosen[np.argsort(-frames[chosen], kind="stable")]
-    groups = _cut(frames[by_length], options.seconds * FRAMES_PER_SECOND)
+    groups = cut_by_budget(frames[by_length], options.seconds * FRAMES_PER_SECOND)
     batches = []
     for first, last in groups:
         places = by_length[first:last]
@@ -108,7 +108,7 @@ def _within(frames: Rows, max_seconds: float | None, rng: np.random.Generator) -
     return np.sort(order[: max(fits, 1)])
 
 
-def _cut(descending: Rows, budget: float) -> list[tuple[int, int]]:
+def cut_by_budget(descending: Rows, budget: float) -> list[tuple[int, int]]:
     """Cut lengths, longest first, into groups with rows x longest <= budget, or of one row."""
     groups = []
     first = 0

@@ -1,0 +1,46 @@
+"""The order of central training: every step a fixed list of micro-batches, the same for any number of processes.
+
+In every epoch each utterance comes exactly once. Utterances are sorted by length with some jitter, so that
+micro-batches hold utterances of similar length but not always the same ones, cut by seconds with padding, and shuffled;
+`per_step` micro-batches in a row make one step.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from sottovoce.data.batching import cut_by_budget
+from sottovoce.features.logmel import FRAMES_PER_SECOND
+from sottovoce.randomness import stream
+
+Rows = npt.NDArray[np.int64]
+_JITTER = 0.1
+
+
+def epoch_of_steps(
+    rows: Rows, frames: Rows, micro_seconds: float, per_step: int, rng: np.random.Generator
+) -> list[list[Rows]]:
+    """Return the steps of one pass over the rows, each a list of micro-batches."""
+    jittered = frames * np.exp(_JITTER * rng.standard_normal(len(frames)))
+    order = np.argsort(-jittered, kind="stable")
+    # Jitter leaves lengths only roughly sorted: the longest of what follows bounds each micro-batch.
+    longest = np.maximum.accumulate(frames[order][::-1])[::-1]
+    groups = cut_by_budget(longest, micro_seconds * FRAMES_PER_SECOND)
+    micro = [rows[order[first:last]] for first, last in groups]
+    shuffled = [micro[place] for place in rng.permutation(len(micro))]
+    return [shuffled[first : first + per_step] for first in range(0, len(shuffled), per_step)]
+
+
+def steps_from(
+    start: int, rows: Rows, frames: Rows, micro_seconds: float, per_step: int, seed: int
+) -> Iterator[tuple[int, list[Rows]]]:
+    """Yield (step, micro-batches) from step `start` on, without end; a resumed run sees what it would have seen."""
+    step = epoch = 0
+    while True:
+        steps = epoch_of_steps(rows, frames, micro_seconds, per_step, stream(seed, "central-order", epoch))
+        for micro in steps:
+            if step >= start:
+                yield step, micro
+            step += 1
+        epoch += 1

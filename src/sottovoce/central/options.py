@@ -1,0 +1,35 @@
+"""The options of central training."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sottovoce.optim import AnyOptimizer, Lars, Schedule
+
+
+class Central(BaseModel):
+    """How a seed model or a central baseline is trained. The defaults are the paper's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    optimizer: AnyOptimizer = Field(default_factory=Lars, description="lars, lamb, adam, adagrad or sgd")
+    schedule: Schedule = Field(default_factory=Schedule, description="the learning rate over time")
+    steps: int = Field(300_000, ge=1, description="stop after so many steps")
+    max_minutes: float | None = Field(None, gt=0, description="stop after so many minutes of training; null: never")
+    gradient_clip: float | None = Field(1.0, gt=0, description="largest norm of the gradient; null: no clipping")
+    micro_batch_seconds: float = Field(240.0, gt=0, description="audio in one micro-batch, padding included")
+    micro_batches: int = Field(8, ge=1, description="micro-batches in one step, shared out over the processes")
+    evaluate_every: int = Field(1000, ge=1, description="steps between evaluations on dev")
+    checkpoint_every: int = Field(1000, ge=1, description="steps between checkpoints")
+    layer_norms_every: int | None = Field(None, ge=1, description="record gradient norms per layer every so many steps")
+
+
+class Hardware(BaseModel):
+    """What the computation runs on; none of it changes what is computed, except for rounding."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where there is one")
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16: autocast, on cuda only")
+    compile: bool = Field(False, description="torch.compile the model, on cuda only")
+    threads_per_worker: int = Field(1, ge=1, description="CPU threads of every process")

@@ -1,0 +1,103 @@
+"""sotto train: central training of seed models and baselines."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from sottovoce.cli.config import Preset, Settings
+from sottovoce.cli.console import note, print_json, stderr
+from sottovoce.cli.options import ALL_CORES, AsJson, Workers
+from sottovoce.config import Resolved, resolve
+from sottovoce.errors import DataError
+
+if TYPE_CHECKING:
+    from sottovoce.central.train import Status
+
+app = typer.Typer(help="Train recognisers.", no_args_is_help=True)
+
+_LOG_EVERY = 100
+Chosen = "STORE[@SPEAKERS]"
+
+
+def with_data(resolved_settings: list[str], **selections: str | None) -> list[str]:
+    """Turn --train STORE@SPEAKERS and the like into settings."""
+    settings = list(resolved_settings)
+    for name, text in selections.items():
+        if text is not None:
+            store, at, speakers = text.partition("@")
+            settings.append(f"data.{name}.store={store}")
+            settings.append(f"data.{name}.speakers={speakers if at else 'null'}")
+    return settings
+
+
+@app.command()
+def central(
+    preset: Preset,
+    run: Annotated[Path, typer.Option("--run", help="The run's folder; an unfinished run in it goes on.")],
+    train: Annotated[str | None, typer.Option("--train", metavar=Chosen, help="What to train on.")] = None,
+    dev: Annotated[str | None, typer.Option("--dev", metavar=Chosen, help="What chooses the best checkpoint.")] = None,
+    settings: Settings = None,
+    workers: Workers = ALL_CORES,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model on all data together: a seed model, or the bound that federated learning is compared with.
+
+    Killed and started again, it goes on and ends with the same bits. Under torchrun its processes are used; otherwise
+    --workers processes of this machine, one thread each.
+
+    Example: sotto train central tiny --train stores/digits@train.txt --dev stores/digits@heldout.txt --run runs/digits
+    """
+    from sottovoce.central.train import train_central  # noqa: PLC0415 - torch is loaded only where it is needed
+    from sottovoce.distributed import run_workers  # noqa: PLC0415
+
+    resolved = resolve(preset, with_data(settings or [], train=train, dev=dev))
+    threads = resolved.config.hardware.threads_per_worker
+    run_workers(train_central, (resolved, run, TrainingDisplay), workers, threads)
+    _report(run, resolved, as_json)
+
+
+def _report(run: Path, resolved: Resolved, as_json: bool) -> None:
+    import json  # noqa: PLC0415
+
+    path = run / "last" / "checkpoint.json"
+    if not path.exists():
+        raise DataError(f"{run} holds no checkpoint.")
+    counters = json.loads(path.read_text(encoding="utf-8"))
+    if as_json:
+        print_json({"run": str(run), "preset": resolved.name, **counters})
+        return
+    wer = counters["best_wer"]
+    best = "" if wer is None else f", best WER on dev {100 * wer:.2f} % ({run / 'best'})"
+    note(f"{run}: {counters['step']} steps{best}. The last model is {run / 'last' / 'model.safetensors'}.")
+
+
+class TrainingDisplay:
+    """A live line with step, loss, WER and speed on a terminal; a line now and then elsewhere."""
+
+    def __init__(self) -> None:
+        """Start to show."""
+        self._bar = Progress(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=20),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=stderr,
+            disable=not stderr.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=None)
+        self._bar.start()
+
+    def __call__(self, status: "Status") -> None:
+        """Show how far the training is."""
+        wer = "" if status.wer is None else f"  WER {100 * status.wer:.2f} %"
+        text = f"loss {status.loss:.3f}{wer}  {status.audio_seconds_per_second:.0f} s/s"
+        self._bar.update(self._task, completed=status.step, total=status.steps, description=text)
+        if not stderr.is_terminal and status.step % _LOG_EVERY == 0:
+            note(f"step {status.step} of {status.steps}: {text}")
+        if status.step == status.steps:
+            self._bar.stop()

@@ -1,0 +1,52 @@
+"""Which utterances a training or an evaluation is about: a store, or some speakers of it."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from sottovoce.data.population import Population, speakers_population
+from sottovoce.data.store import Store
+from sottovoce.errors import DataError
+
+
+class Selection(BaseModel):
+    """A store and, perhaps, a list of its speakers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    store: Path = Field(description="a store made by `sotto data prepare`")
+    speakers: Path | None = Field(None, description="a file with one speaker a line; null: all speakers")
+
+    @classmethod
+    def parse(cls, text: str) -> "Selection":
+        """Read STORE or STORE@SPEAKERS."""
+        store, at, speakers = text.partition("@")
+        return cls(store=Path(store), speakers=Path(speakers) if at else None)
+
+    def open(self) -> Population:
+        """Open the store and return its speakers, or those of the list, as a population."""
+        names = None if self.speakers is None else read_speakers(self.speakers)
+        return speakers_population(Store.open(self.store), names)
+
+
+def read_speakers(path: Path) -> list[str]:
+    """Return the names in a file with one speaker a line."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, IsADirectoryError):
+        raise DataError(f"{path} is not there. Give a file with one speaker a line.") from None
+    return [line.strip() for line in lines if line.strip()]
+
+
+def require_disjoint(one: Population, other: Population, names: tuple[str, str]) -> None:
+    """Raise DataError where two populations of one store share utterances."""
+    if one.store.info.hash == other.store.info.hash:
+        common = np.intersect1d(_rows(one), _rows(other))
+        if common.size:
+            raise DataError(f"{names[0]} and {names[1]} share {common.size} utterances. Split the speakers first.")
+
+
+def _rows(population: Population) -> npt.NDArray[np.int64]:
+    return population.all_rows()

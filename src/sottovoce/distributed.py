@@ -1,0 +1,141 @@
+"""Several processes as one: the same code on one process, on N workers of this machine, or under torchrun.
+
+`Group` is what a process knows of the others. Guarantees: every rank gets the same bits from `sum_`; workers that were
+started here die with their parent, however it dies; an error in one worker ends all of them and is raised in the
+parent.
+"""
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from sottovoce.errors import SottoError
+from sottovoce.processes import die_with_parent
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Group:
+    """One process among `size`; rank 0 writes files and talks."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and talks."""
+        return self.rank == 0
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """Replace a tensor by its sum over all processes."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def gather(self, item: Result) -> list[Result]:
+        """Return every process' item, in the order of ranks."""
+        if self.size == 1:
+            return [item]
+        items: list[Any] = [None] * self.size
+        dist.all_gather_object(items, item)
+        return items
+
+    def from_leader(self, item: Result) -> Result:
+        """Return the item of rank 0."""
+        return self.gather(item)[0]
+
+    def barrier(self) -> None:
+        """Wait for everyone."""
+        if self.size > 1:
+            dist.barrier()
+
+
+@contextlib.contextmanager
+def under_torchrun() -> Iterator[Group]:
+    """Join the processes that torchrun started; without torchrun, be alone."""
+    if "RANK" not in os.environ:
+        yield Group()
+        return
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield Group(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
+
+
+def run_workers(function: Callable[..., None], arguments: tuple[Any, ...], workers: int, threads: int) -> None:
+    """Run function(group, *arguments) in `workers` processes of this machine, with `threads` threads each.
+
+    Under torchrun, its processes are used instead. With one worker everything happens in this process.
+    """
+    if workers == 1 or "RANK" in os.environ:
+        torch.set_num_threads(threads)
+        with under_torchrun() as group:
+            function(group, *arguments)
+        return
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        meeting = Path(folder)
+        started = [
+            context.Process(target=_worker, args=(function, arguments, rank, workers, threads, meeting, os.getpid()))
+            for rank in range(workers)
+        ]
+        for process in started:
+            process.start()
+        try:
+            _wait(started, meeting)
+        finally:
+            for process in started:
+                if process.is_alive():
+                    process.kill()
+                process.join()
+
+
+def _worker(
+    function: Callable[..., None],
+    arguments: tuple[Any, ...],
+    rank: int,
+    size: int,
+    threads: int,
+    meeting: Path,
+    parent: int,
+) -> None:
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    torch.set_num_threads(threads)
+    try:
+        dist.init_process_group("gloo", init_method=f"file://{meeting / 'store'}", rank=rank, world_size=size)
+        function(Group(rank, size), *arguments)
+        dist.destroy_process_group()
+    except SottoError as error:
+        (meeting / f"error-{rank}").write_bytes(pickle.dumps(error))
+        os._exit(1)  # the others are waiting in a collective: the parent ends them
+
+
+def _wait(processes: list[Any], meeting: Path) -> None:
+    """Wait until all have ended; raise what ended one of them early."""
+    sentinels = {process.sentinel: process for process in processes}
+    while sentinels:
+        for ready in multiprocessing.connection.wait(list(sentinels)):
+            process = sentinels.pop(ready)
+            process.join()
+            if process.exitcode == 0:
+                continue
+            for file in sorted(meeting.glob("error-*")):
+                raise pickle.loads(file.read_bytes())  # noqa: S301 - written by our own worker
+            raise SottoError(
+                f"A worker process ended with code {process.exitcode}. Run the same command again to go on."
+            )

@@ -1,0 +1,30 @@
+"""CAPE: continuous augmented positions, added to what the convolution gives.
+
+Output i of an utterance stands at 0.03 s * i minus the mean over the utterance's own outputs. In training the whole
+utterance is shifted by one draw from U(-30 s, 30 s); there is no local shift and no scaling. Channel i of d holds
+sin(position * f_i + (pi / 2) * (i mod 2)) with f_i = 30 * 10000^(-2 * floor(i / 2) / d).
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+SECONDS_PER_OUTPUT = 0.03
+MAX_SHIFT_SECONDS = 30.0
+
+
+def centred_positions(outputs: Tensor, longest: int, dtype: torch.dtype) -> Tensor:
+    """Return the positions in seconds (rows, longest) of utterances with these numbers of outputs, each centred."""
+    places = torch.arange(longest, device=outputs.device, dtype=dtype)
+    centre = (outputs.to(dtype) - 1) / 2
+    return SECONDS_PER_OUTPUT * (places - centre[:, None])
+
+
+def embed(positions: Tensor, width: int) -> Tensor:
+    """Return the embedding (rows, places, width) of positions in seconds."""
+    channel = torch.arange(width, device=positions.device)
+    exponent = -2.0 * torch.div(channel, 2, rounding_mode="floor") / width
+    frequency = 30.0 * torch.pow(torch.tensor(10_000.0, dtype=positions.dtype), exponent.to(positions.dtype))
+    phase = (math.pi / 2) * (channel % 2).to(positions.dtype)
+    return torch.sin(positions[..., None] * frequency.to(positions.device) + phase)

@@ -1,0 +1,146 @@
+"""The recogniser: a convolution that takes every third frame, a stack of transformer blocks, a linear layer to tokens.
+
+    features -> normalised per utterance with a learned scale and bias -> conv (kernel 7, stride 3, 3 frames of zeros on
+    either side) with GLU -> dropout -> + CAPE positions -> blocks -> LayerNorm -> tokens
+
+A block has no biases; dropout sits on the convolution's output, on the attention probabilities and after the ReLU. In
+training a block may be dropped for a whole batch (layer drop): it is then really skipped.
+
+Guarantee: what an utterance gives does not depend on what it is batched with. Everything beyond its own length is
+masked: in the normalisation, before the convolution, as attention keys; its positions are centred on its own length.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - everyone's name for it
+from torch import Tensor, nn
+
+from sottovoce.features.logmel import BINS
+from sottovoce.model.cape import centred_positions, embed
+from sottovoce.model.options import ModelOptions
+
+KERNEL = 7
+STRIDE = 3
+PADDING = 3
+_VARIANCE_FLOOR = 1e-5
+_LAYER_NORM_EPS = 1e-5
+
+
+class Block(nn.Module):
+    """One transformer block: attention and MLP, each with a LayerNorm and a residual connection."""
+
+    def __init__(self, options: ModelOptions) -> None:
+        """Make the parameters; names are those of the paper's figures."""
+        super().__init__()
+        width = options.width
+        self.heads, self.dropout, self.pre_norm = options.heads, options.dropout, options.norm == "pre"
+        self.ln1 = nn.LayerNorm(width, eps=_LAYER_NORM_EPS)
+        self.wqkv = nn.Linear(width, 3 * width, bias=False)
+        self.wf = nn.Linear(width, width, bias=False)
+        self.ln2 = nn.LayerNorm(width, eps=_LAYER_NORM_EPS)
+        self.w1 = nn.Linear(width, options.mlp_width, bias=False)
+        self.w2 = nn.Linear(options.mlp_width, width, bias=False)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the block's output for x (rows, outputs, width); mask (rows, 1, 1, outputs) is true for real keys."""
+        if self.pre_norm:
+            x = x + self._attention(self.ln1(x), mask)
+            return x + self._mlp(self.ln2(x))
+        x = self.ln1(x + self._attention(x, mask))
+        normal: Tensor = self.ln2(x + self._mlp(x))
+        return normal
+
+    def _attention(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        rows, outputs, width = x.shape
+        q, k, v = self.wqkv(x).view(rows, outputs, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        heard = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=self.dropout if self.training else 0.0)
+        mixed: Tensor = self.wf(heard.transpose(1, 2).reshape(rows, outputs, width))
+        return mixed
+
+    def _mlp(self, x: Tensor) -> Tensor:
+        inner = F.dropout(F.relu(self.w1(x)), self.dropout, self.training)
+        outer: Tensor = self.w2(inner)
+        return outer
+
+
+class Encoder(nn.Module):
+    """The whole recogniser, from features to token scores."""
+
+    def __init__(self, options: ModelOptions, tokens: int) -> None:
+        """Make the parameters; `initialise` fills them."""
+        super().__init__()
+        self.options, self.tokens = options, tokens
+        self.input_scale = nn.Parameter(torch.ones(1))
+        self.input_bias = nn.Parameter(torch.zeros(1))
+        self.conv = nn.Conv1d(BINS, 2 * options.width, KERNEL, STRIDE, PADDING)
+        self.blocks = nn.ModuleList(Block(options) for _ in range(options.blocks))
+        self.ln = nn.LayerNorm(options.width, eps=_LAYER_NORM_EPS)
+        self.output = nn.Linear(options.width, tokens)
+
+    def forward(
+        self, features: Tensor, frames: Tensor, shifts: Tensor | None = None, kept: Sequence[bool] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return scores (rows, outputs, tokens) and the number of outputs of each row.
+
+        `shifts` moves each utterance's positions (training only); `kept` says which blocks are not dropped.
+        """
+        outputs = output_count(frames)
+        x = self._normalised(features, frames)
+        x = F.glu(self.conv(x.transpose(1, 2)), dim=1).transpose(1, 2)
+        x = F.dropout(x, self.options.dropout, self.training)
+        positions = centred_positions(outputs, x.shape[1], x.dtype)
+        if shifts is not None:
+            positions = positions + shifts.to(positions.dtype)[:, None]
+        x = x + embed(positions, self.options.width)
+        mask = _key_mask(outputs, x.shape[1])
+        for number, block in enumerate(self.blocks):
+            if kept is None or kept[number]:
+                x = block(x, mask)
+        return self.output(self.ln(x)), outputs
+
+    def _normalised(self, features: Tensor, frames: Tensor) -> Tensor:
+        """Return the features with zero mean and unit variance over each row's own frames, scaled; zeros beyond."""
+        real = (torch.arange(features.shape[1], device=features.device) < frames[:, None])[..., None].to(features.dtype)
+        count = (frames * features.shape[2]).to(features.dtype)[:, None, None]
+        mean = (features * real).sum(dim=(1, 2), keepdim=True) / count
+        centred = (features - mean) * real
+        variance = (centred**2).sum(dim=(1, 2), keepdim=True) / count
+        return (centred * torch.rsqrt(variance + _VARIANCE_FLOOR) * self.input_scale + self.input_bias) * real
+
+
+def output_count(frames: Tensor) -> Tensor:
+    """Return how many outputs so many frames give: one for every three, rounded up."""
+    return torch.div(frames + STRIDE - 1, STRIDE, rounding_mode="floor")
+
+
+def _key_mask(outputs: Tensor, longest: int) -> Tensor | None:
+    """Return which keys are real, or None where all are, which is faster."""
+    if bool((outputs == longest).all()):
+        return None
+    return (torch.arange(longest, device=outputs.device) < outputs[:, None])[:, None, None, :]
+
+
+def initialise(encoder: Encoder, generator: torch.Generator) -> None:
+    """Fill the parameters as the reference does.
+
+    Block kernels U(+-sqrt(1 / fan_in)), conv and output kernels U(+-sqrt(3 / fan_in)), their biases
+    U(+-1 / sqrt(fan_in)), LayerNorms 1 and 0, input scale 1 and bias 0.
+    """
+    with torch.no_grad():
+        for name, parameter in encoder.named_parameters():
+            if name == "input_scale" or (".ln" in f".{name}" and name.endswith("weight")):
+                parameter.fill_(1.0)
+            elif name == "input_bias" or ".ln" in f".{name}":
+                parameter.zero_()
+            else:
+                bound = _bound(encoder, name)
+                parameter.uniform_(-bound, bound, generator=generator)
+
+
+def _bound(encoder: Encoder, name: str) -> float:
+    if name.startswith("blocks."):
+        return math.sqrt(1 / encoder.get_parameter(name)[0].numel())
+    fan_in = encoder.get_parameter(f"{name.split('.', maxsplit=1)[0]}.weight")[0].numel()
+    return math.sqrt(3 / fan_in) if name.endswith("weight") else math.sqrt(1 / fan_in)

@@ -1,0 +1,17 @@
+"""Optimizers on flat vectors, for central training and for the server of federated learning."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sottovoce.optim.adagrad import AdaGrad
+from sottovoce.optim.adam import Adam
+from sottovoce.optim.base import Optimizer, State
+from sottovoce.optim.lamb import Lamb
+from sottovoce.optim.lars import Lars
+from sottovoce.optim.schedule import Schedule
+from sottovoce.optim.sgd import Sgd
+
+__all__ = ["AdaGrad", "Adam", "AnyOptimizer", "Lamb", "Lars", "Optimizer", "Schedule", "Sgd", "State"]
+
+AnyOptimizer = Annotated[Lars | Lamb | Adam | AdaGrad | Sgd, Field(discriminator="name")]

@@ -1,0 +1,53 @@
+"""What every optimizer is: a frozen set of options with a step on flat vectors.
+
+`step` takes theta, the gradient (central training) or the pseudo-gradient Delta (federated learning), the state, the
+learning rate and the partition into layers, and changes theta and the state in place; nothing else is touched. The
+state is a dictionary of flat vectors made by `start`, plus the number of steps taken. This room works on tensors that
+it is given and never loads torch itself, so that reading a preset stays fast.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sottovoce.model.flat import Partition
+
+
+@dataclass
+class State:
+    """What an optimizer remembers: vectors as long as theta, and the number of steps taken."""
+
+    vectors: dict[str, Tensor] = field(default_factory=dict)
+    steps: int = 0
+
+
+class Optimizer(BaseModel):
+    """The options of one optimizer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @abstractmethod
+    def start(self, theta: Tensor) -> State:
+        """Return the state before the first step."""
+
+    @abstractmethod
+    def step(self, theta: Tensor, gradient: Tensor, state: State, lr: float, partition: Partition) -> Tensor:
+        """Change theta and the state by one step; return the trust ratio of every layer (ones where there is none)."""
+
+
+def trust_ratios(theta: Tensor, update: Tensor, partition: Partition, coefficient: float, xi: float) -> Tensor:
+    """Return coefficient * |theta_h| / (|update_h| + xi) for every layer h, and 1 where either norm is 0."""
+    weights, updates = partition.norms(theta), partition.norms(update)
+    return (coefficient * weights / (updates + xi)).masked_fill_((weights == 0) | (updates == 0), 1.0)
+
+
+def no_ratios(theta: Tensor, partition: Partition) -> Tensor:
+    """Return ones: the optimizer has no trust ratio."""
+    return theta.new_ones(len(partition)).double()
