@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 import soundfile
@@ -44,14 +46,39 @@ def test_a_segment_is_a_piece_of_the_whole(tmp_path):
     assert found.value.reason == Reason.TRUNCATED_AUDIO
 
 
+def with_length(flac: bytes, samples: int) -> bytes:
+    """Change the number of samples that a FLAC header announces."""
+    packed = int.from_bytes(flac[18:26], "big") >> 36 << 36 | samples
+    return flac[:18] + packed.to_bytes(8, "big") + flac[26:]
+
+
+def test_a_wav_whose_header_was_written_before_its_length_was_known_is_read_to_the_end(tmp_path):
+    wav = write_audio(tmp_path / "a.wav", 2.0).read_bytes()
+    place = wav.index(b"data") + 4
+    (tmp_path / "streamed.wav").write_bytes(wav[:place] + b"\xff\xff\xff\xff" + wav[place + 4 :])
+    assert len(read_audio(tmp_path / "streamed.wav")) == 32_000
+
+
+def test_a_finding_survives_the_way_between_processes():
+    found = pickle.loads(pickle.dumps(BadAudio(Reason.EMPTY_AUDIO, "x")))  # noqa: S301 - our own
+    assert (found.reason, found.detail, str(found)) == (Reason.EMPTY_AUDIO, "x", "empty audio: x")
+
+
 def test_what_cannot_be_used_says_why(tmp_path):
     whole = write_audio(tmp_path / "whole.flac", 2.0).read_bytes()
     mp3 = write_audio(tmp_path / "whole.mp3", 4.0).read_bytes()
+    wav = write_audio(tmp_path / "whole.wav", 4.0).read_bytes()
+    aiff = write_audio(tmp_path / "whole.aiff", 4.0).read_bytes()
     bad = {
         "empty.mp3": (b"", Reason.EMPTY_AUDIO),
         "text.wav": (b"this is no audio", Reason.UNREADABLE_AUDIO),
         "cut.flac": (whole[: len(whole) // 2], Reason.UNREADABLE_AUDIO),
         "cut.mp3": (mp3[: len(mp3) // 2], Reason.TRUNCATED_AUDIO),
+        "cut.wav": (wav[: len(wav) // 2], Reason.TRUNCATED_AUDIO),
+        "cut.aiff": (aiff[: len(aiff) // 2], Reason.TRUNCATED_AUDIO),
+        "unknown.flac": (with_length(whole, 0), Reason.UNREADABLE_AUDIO),  # libsndfile cannot seek in it
+        "false.flac": (with_length(whole, 2**36 - 1), Reason.UNREADABLE_AUDIO),
+        "slow.wav": (wav[:24] + (1).to_bytes(4, "little") + wav[28:], Reason.UNREADABLE_AUDIO),
     }
     for name, (content, reason) in bad.items():
         (tmp_path / name).write_bytes(content)

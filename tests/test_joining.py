@@ -26,14 +26,14 @@ def test_every_utterance_is_used_once_or_listed(counts, least, extra, seed):
     results = list(join_entries(entries(counts), joining))
     joined = [result for result in results if isinstance(result, Entry)]
     left_over = [result.utterance for result in results if isinstance(result, Rejection)]
-    used = [name for entry in joined for name in entry.extra["joined"].split()]
+    used = [name for entry in joined for name in entry.parts]
     assert sorted(used + left_over) == sorted(entry.utterance for entry in entries(counts))
     for entry in joined:
         assert least <= len(entry.paths) <= least + extra
         assert len(entry.pauses) == len(entry.paths) - 1
         assert all(0.05 <= pause <= 0.25 for pause in entry.pauses)
-        assert [path.removesuffix(".wav") for path in entry.paths] == entry.extra["joined"].split()
-        assert {name[0] for name in entry.extra["joined"].split()} == {entry.speaker}
+        assert tuple(path.removesuffix(".wav") for path in entry.paths) == entry.parts
+        assert {name[0] for name in entry.parts} == {entry.speaker}
         assert entry.extra["age"] == "30"
     assert all(len([name for name in left_over if name[0] == speaker]) < least for speaker in counts)
 
@@ -50,3 +50,9 @@ def test_the_seed_and_the_speaker_decide_and_nothing_else():
 def test_a_wrong_range_is_refused(text):
     with pytest.raises(ConfigError, match="such as 2:5"):
         Joining.parse(text, 0)
+
+
+def test_parts_of_recordings_are_not_joined():
+    segment = Entry("u", "a", "hi", "en", ("a.wav",), start=1.0, segment_seconds=2.0)
+    with pytest.raises(ConfigError, match="only whole recordings can be joined"):
+        list(join_entries([segment, *entries({"a": 3})], Joining(least=2, most=2)))

@@ -98,6 +98,43 @@ def test_nothing_is_executed_or_fetched(tmp_path):
         assert f"of type '{kind}', not a file" in manifest.rejected[0].detail
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sources": []},
+        {"sources": None},
+        {"sources": [{"type": "file"}]},
+        {"sampling_rate": 0},
+        {"duration": "long"},
+        {"transforms": [{"name": "Speed", "kwargs": {"factor": 1.1}}]},
+        {"start": float("nan")},
+        {"start": -1},
+        {"channel": 7},
+        {"channel": [0, 1, 2], "sources": []},
+    ],
+)
+def test_odd_manifests_are_listed_not_fatal(tmp_path, change):
+    write_audio(tmp_path / "a.wav", 1.0)
+    recording = {"id": "r", "sources": [{"type": "file", "channels": [0], "source": "a.wav"}]}
+    recording |= {"sampling_rate": 16000, "num_samples": 16000, "duration": 1.0}
+    supervision = {"id": "u", "recording_id": "r", "start": 0, "duration": 1, "speaker": "a", "text": "hi"}
+    supervision |= {"gender": 1, "custom": [1, 2]}
+    for key, value in change.items():
+        (recording if key in recording or key == "transforms" else supervision)[key] = value
+    if "start" in change:
+        supervision["start"] = change["start"]
+    (tmp_path / "r.jsonl").write_text(json.dumps(recording) + "\n")
+    (tmp_path / "s.jsonl").write_text(json.dumps(supervision) + "\n")
+    manifest = build_manifest(Lhotse(recordings=tmp_path / "r.jsonl", supervisions=tmp_path / "s.jsonl").read())
+    assert [str(one.reason) for one in manifest.rejected] == ["malformed row"]
+    (tmp_path / "s.jsonl").write_text("[1]\n")
+    with pytest.raises(DataError, match="should hold objects"):
+        build_manifest(Lhotse(recordings=tmp_path / "r.jsonl", supervisions=tmp_path / "s.jsonl").read())
+    (tmp_path / "s.jsonl").write_bytes(b'{"id": "caf\xe9"}\n')
+    with pytest.raises(DataError, match="not a whole Lhotse manifest"):
+        build_manifest(Lhotse(recordings=tmp_path / "r.jsonl", supervisions=tmp_path / "s.jsonl").read())
+
+
 def test_a_cut_manifest_is_one_clear_error(manifests):
     path = manifests / "recordings.jsonl.gz"
     path.write_bytes(path.read_bytes()[:-20])

@@ -65,7 +65,7 @@ def test_an_existing_folder_is_never_overwritten(make_table, tmp_path):
     request = Request(Table(file=table))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(DataError, match="exists and is not a store"):
+    with pytest.raises(DataError, match="exists and is not an empty folder"):
         prepare(request, tmp_path / "mine", 1, no_progress)
     prepare(request, tmp_path / "s", 1, no_progress)
     with pytest.raises(DataError, match="made with other options"):

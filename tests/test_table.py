@@ -75,7 +75,7 @@ def test_what_is_not_a_table_is_one_clear_error(folder):
     (folder / "t.parquet").write_text("x")
     with pytest.raises(DataError, match=r"should end in \.tsv, \.csv, \.jsonl, \.parquet"):
         build_manifest(Table(file=folder / "t.xlsx").read())
-    with pytest.raises(DataError, match="is not a Parquet file"):
+    with pytest.raises(DataError, match="is damaged"):
         build_manifest(Table(file=folder / "t.parquet").read())
     with pytest.raises(DataError, match="is not there"):
         Table(file=folder / "absent.tsv").read()

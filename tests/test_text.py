@@ -1,9 +1,11 @@
+import unicodedata
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sottovoce.data.text import LANGUAGES, TokenSet, least_frames, normalise
+from sottovoce.data.text import LANGUAGES, TokenSet, least_outputs, normalise
 from sottovoce.errors import ConfigError
 
 
@@ -41,6 +43,10 @@ def test_an_unknown_language_is_refused():
         ("fr", "e\u0301te\u0301", "été"),
         ("de", "Große STRASSE, Übermäßig ẞ", "große strasse übermäßig ß"),
         ("de", "„Geht's?“", "geht's"),
+        ("de", "Er rief ‚Ja‘ und ‚Nein‘", "er rief ja und nein"),
+        ("en", "‘Yes’ isn‘t", "yes' isn't"),
+        ("en", "yes--no", "yes no"),
+        ("en", "the end.Then more e.g. this", "the end then more eg this"),
         ("en", " - ' ... ", ""),
         ("en", "", ""),
     ],
@@ -64,6 +70,19 @@ def test_what_people_speak_but_we_cannot_write_is_reported(language, raw, unknow
     assert TokenSet((language,)).unknown(normalise(raw, language)) == unknown
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_character_is_kept_replaced_or_reported_in_the_same_way_twice(language):
+    tokens = TokenSet((language,))
+    for code in range(0x110000):
+        character = chr(code)
+        if unicodedata.category(character) == "Cn":
+            continue
+        once = normalise(f"a{character}b", language)
+        assert normalise(once, language) == once, hex(code)
+        if unicodedata.category(character) in ("Lu", "Ll", "Cs"):  # letters, and bytes that were not UTF-8
+            assert once != "ab" or tokens.unknown(once), hex(code)
+
+
 @given(st.text(), st.sampled_from(LANGUAGES))
 def test_normalisation_is_idempotent_and_tidy(text, language):
     once = normalise(text, language)
@@ -81,6 +100,6 @@ def test_encoding_can_be_undone(text, language):
 
 def test_ctc_needs_a_blank_between_equal_neighbours():
     tokens = TokenSet(("en",))
-    assert least_frames(tokens.encode("ab")) == 4
-    assert least_frames(tokens.encode("hello")) == 7 + 1
-    assert least_frames(np.array([5, 5, 5], dtype=np.uint8)) == 5
+    assert least_outputs(tokens.encode("ab")) == 4
+    assert least_outputs(tokens.encode("hello")) == 7 + 1
+    assert least_outputs(np.array([5, 5, 5], dtype=np.uint8)) == 5

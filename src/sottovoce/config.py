@@ -8,12 +8,13 @@ error that suggests the nearest one.
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sottovoce.central.options import Central, Hardware
 from sottovoce.data.batching import Batching
@@ -30,12 +31,21 @@ Tree = dict[str, Any]
 DEFAULT = "default"
 
 
+def _fraction(value: Any) -> str:
+    """Accept 0.1, "0.1" and "1/10"; a text, because 0.1 has no exact float."""
+    if not 0 < Fraction(str(value)) < 1:
+        raise ValueError(f"expected a fraction between 0 and 1, not {value}")
+    return str(value)
+
+
 class Users(BaseModel):
     """Who the users are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    seed_fraction: str | None = Field(None, description="share of speakers set apart for the seed model, such as 0.1")
+    seed_fraction: Annotated[str, BeforeValidator(_fraction)] | None = Field(
+        None, description="share of speakers set apart for the seed model, such as 0.1 or 1/20"
+    )
     iid: bool = Field(False, description="the IID control: utterances are dealt to users at random")
 
 
@@ -93,7 +103,9 @@ def resolve(preset: str, settings: Iterable[str] = ()) -> Resolved:
     sources: dict[str, str] = {}
     for layer, source in [*_preset_layers(preset, ()), *(_parse_setting(text) for text in settings)]:
         tree = _merged(tree, layer)
+        there = {key for key, _ in _leaves(tree)}
         sources |= dict.fromkeys((key for key, _ in _leaves(layer)), source)
+        sources = {key: source for key, source in sources.items() if key in there}  # not of a section that was replaced
     return Resolved(preset, _validated(tree, sources), sources)
 
 
@@ -112,7 +124,7 @@ def _load(name: str) -> Tree:
         path = Path(name)
         if not path.is_file():
             raise ConfigError(f"There is no preset file {name}. Check the path.")
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8", errors="replace")
     else:
         known = preset_names()
         if name not in known:

@@ -105,6 +105,11 @@ def require_free(path: Path, needed: float) -> None:
         )
 
 
+def folder_bytes(path: Path) -> int:
+    """Return the size of all files in a folder; 0 where there is none."""
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) if path.is_dir() else 0
+
+
 def make_folder(path: Path) -> None:
     """Create a folder and its parents, or say in one line why that is not possible."""
     try:

@@ -70,8 +70,8 @@ def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task], worke
             yield result
     except BrokenProcessPool:
         raise SottoError(
-            "A worker process was killed, perhaps for lack of memory. Run the same command again to go on, "
-            "with fewer --workers."
+            "A worker process ended early: killed, perhaps for lack of memory (run the same command again, with fewer "
+            "--workers), or, in a script of your own, started without `if __name__ == '__main__':`."
         ) from None
     finally:
         executor.shutdown(wait=True, cancel_futures=True)

@@ -6,19 +6,22 @@ are independent, and none depends on how often another was used, on the number o
 """
 
 import hashlib
+import operator
 from collections.abc import Iterable
 
 import numpy as np
 
-Key = int | str
+Key = int | np.integer | str
 
 
 def _digest(seed: int, name: str, keys: Iterable[Key]) -> bytes:
     """Hash the parts with their types and lengths, so that no two different lists of parts meet."""
     hasher = hashlib.sha256()
     for part in (seed, name, *keys):
-        data = str(part).encode()
-        hasher.update(b"%c%d:" % (b"i" if isinstance(part, int) else b"s", len(data)))
+        is_text = isinstance(part, str)
+        # A user from a numpy array is the same user as a plain integer.
+        data = (part if isinstance(part, str) else str(operator.index(part))).encode()
+        hasher.update(b"%c%d:" % (b"s" if is_text else b"i", len(data)))
         hasher.update(data)
     return hasher.digest()
 

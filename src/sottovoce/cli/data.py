@@ -15,6 +15,7 @@ from sottovoce.cli.statistics import draw_speakers, print_statistics
 from sottovoce.data.audio import BadAudio
 from sottovoce.data.extract import load_audio
 from sottovoce.data.population import Population, iid_population, speaker_numbers, speakers_population
+from sottovoce.data.selection import read_speakers
 from sottovoce.data.statistics import statistics_of
 from sottovoce.data.store import Store
 from sottovoce.data.writer import read_rejected
@@ -45,7 +46,7 @@ def stats(
 
     The picture goes into speakers.png in the working folder unless --figure names another place.
     """
-    names = populations.read_speakers(speakers) if speakers else None
+    names = read_speakers(speakers) if speakers else None
     shown: dict[str, Population] = {}
     for path in stores:
         population = speakers_population(Store.open(path), names)
@@ -53,8 +54,8 @@ def stats(
         label = label if label not in shown else f"{label} ({path})"
         shown[label] = iid_population(population, seed) if iid else population
     picture = figure or Path("speakers.png")
-    draw_speakers(shown, picture)
     print_statistics([statistics_of(label, population) for label, population in shown.items()], picture, as_json)
+    draw_speakers(shown, picture)
 
 
 @app.command()

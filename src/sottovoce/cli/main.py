@@ -1,6 +1,5 @@
 """The command `sotto`: one line per error, no tracebacks for what a user can cause."""
 
-import errno
 import os
 import sys
 from typing import Annotated
@@ -23,18 +22,6 @@ app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
 app.add_typer(train.app, name="train")
 app.command("demo")(demo.demo)
-
-# What the file system can refuse, which is the user's to mend rather than a fault in the program.
-_USER_ERRNO = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EIO,
-    errno.ENOTDIR,
-}
 
 
 def _show_version(wanted: bool) -> None:
@@ -65,10 +52,10 @@ def run() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the interpreter's own last flush
         code = 141
     except OSError as error:
-        if error.errno not in _USER_ERRNO:
-            raise
         where = f" at {error.filename}" if error.filename else ""
-        note(f"error: {error.strerror}{where}. What was complete is kept; mend this and run the same command again.")
+        note(
+            f"error: {error.strerror or error}{where}. What was complete is kept; mend this and run the same command again."
+        )
         code = 1
     if code == 130:
         note("Interrupted. Run the same command again to go on.")

@@ -16,6 +16,7 @@ from sottovoce.data.population import (
     split_by_fraction,
     split_by_list,
 )
+from sottovoce.data.selection import read_speakers
 from sottovoce.data.statistics import statistics_of
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError
@@ -24,7 +25,7 @@ from sottovoce.files import make_folder, write_json, written_whole
 
 def split(
     store: StorePath,
-    out: Out,
+    out: Annotated[Path, typer.Option("--out", help="The folder for the two lists.")],
     fraction: Annotated[
         str | None, typer.Option(help="Share of the speakers for the first part: 0.1, 0.05, 1/3.")
     ] = None,
@@ -90,9 +91,10 @@ def _part_labels(label: str, names: list[str], fraction: str | None) -> list[str
 def _write_split(
     store: Store, out: Path, names: list[str], parts: tuple[list[str], list[str]], method: dict[str, Any]
 ) -> None:
+    for name in ("split.json", *(f"{name}.txt" for name in names)):
+        if (out / name).exists():
+            raise DataError(f"{out / name} is there already. Choose another --out.")
     make_folder(out)
-    if (out / "split.json").exists():
-        raise DataError(f"{out} already holds a split. Choose another --out.")
     for name, part in zip(names, parts, strict=True):
         with written_whole(out / f"{name}.txt") as file:
             file.write("".join(f"{speaker}\n" for speaker in part).encode())
@@ -125,12 +127,3 @@ def merge_stores(
     with ProgressDisplay() as progress:
         store = merge(opened, out, same_speakers=same_speakers, prefix=prefix, label=label, progress=progress)
     print_statistics([statistics_of(store.info.label, speakers_population(store))], None, as_json)
-
-
-def read_speakers(path: Path) -> list[str]:
-    """Return the names in a file with one speaker a line."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (FileNotFoundError, IsADirectoryError):
-        raise DataError(f"{path} is not there. Give a file with one speaker a line.") from None
-    return [line.strip() for line in lines if line.strip()]

@@ -4,6 +4,7 @@ Promises: what cannot be used raises BadAudio with a reason that goes into rejec
 silence. A file that ends before its header says it does is not used.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,12 @@ from sottovoce.features.logmel import SAMPLE_RATE_HZ
 Samples = npt.NDArray[np.float32]
 
 _MISSING_SECONDS = 0.1  # MP3 headers may be off by a few frames; more is a cut file
+_BLOCK_SAMPLES = 1 << 22  # read in blocks: a header may announce any length, or none
+_UNKNOWN_LENGTH = 1 << 36  # FLAC's largest; libsndfile gives more where a header says nothing
+_RATES_HZ = (4_000, 400_000)
+# libsndfile mends a WAV or AIFF header that announces more data than there is, and notes it in its log.
+_MENDED = re.compile(r"^\s*(?:data|SSND)\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE)
+_STREAMED_BYTES = 0x7FFFF000  # a header written before the length was known
 
 
 class BadAudio(Exception):  # noqa: N818 - a finding about a file, turned into a row of rejected.tsv
@@ -25,9 +32,13 @@ class BadAudio(Exception):  # noqa: N818 - a finding about a file, turned into a
 
     def __init__(self, reason: Reason, detail: str) -> None:
         """Keep the reason apart from its detail."""
-        super().__init__(f"{reason}: {detail}")
+        super().__init__(reason, detail)
         self.reason = reason
         self.detail = detail
+
+    def __str__(self) -> str:
+        """Return both in one line."""
+        return f"{self.reason}: {self.detail}"
 
 
 def read_audio(
@@ -39,21 +50,46 @@ def read_audio(
             raise BadAudio(Reason.EMPTY_AUDIO, f"{path.name} has no bytes")
         with soundfile.SoundFile(path) as file:
             rate = int(file.samplerate)
+            if not _RATES_HZ[0] <= rate <= _RATES_HZ[1]:
+                raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {rate} samples a second")
             first = round((start or 0.0) * rate)
-            wanted = file.frames - first if seconds is None else round(seconds * rate)
+            announced = _announced(file)
+            wanted = round(seconds * rate) if seconds is not None else max(announced - first, 0) if announced else None
             if first:
                 file.seek(min(first, file.frames))
-            samples = file.read(wanted, dtype="float32", always_2d=True)
+            samples = _read_blocks(file, wanted)
     except FileNotFoundError:
         raise BadAudio(Reason.MISSING_FILE, str(path)) from None
     except (soundfile.SoundFileError, PermissionError, IsADirectoryError) as error:
         raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {_one_line(error)}") from None
-    if len(samples) < wanted - _MISSING_SECONDS * rate:
+    if wanted is not None and len(samples) < wanted - _MISSING_SECONDS * rate:
         raise BadAudio(
             Reason.TRUNCATED_AUDIO,
             f"{path.name}: {len(samples) / rate:.2f} s where {wanted / rate:.2f} s are announced",
         )
     return _at_16_khz(_mono(samples, channel, path), rate, path)
+
+
+def _announced(file: soundfile.SoundFile) -> int | None:
+    """Return how many samples the header announces, also where libsndfile mended it; None where it does not say."""
+    frames = int(file.frames)
+    mended = _MENDED.search(file.extra_info)
+    if mended and int(mended[2]) < int(mended[1]) < _STREAMED_BYTES:
+        return round(frames * int(mended[1]) / max(int(mended[2]), 1))
+    return frames if 0 < frames < _UNKNOWN_LENGTH else None
+
+
+def _read_blocks(file: soundfile.SoundFile, wanted: int | None) -> Samples:
+    """Read to the end, or as much as is wanted."""
+    blocks: list[Samples] = []
+    left = wanted
+    while left is None or left > 0:
+        block = file.read(min(_BLOCK_SAMPLES, left or _BLOCK_SAMPLES), dtype="float32", always_2d=True)
+        if len(block) == 0:
+            break
+        blocks.append(block)
+        left = None if left is None else left - len(block)
+    return np.concatenate(blocks) if blocks else np.zeros((0, file.channels), dtype=np.float32)
 
 
 def join_audio(parts: Sequence[Samples], pauses: Sequence[float]) -> Samples:

@@ -30,7 +30,8 @@ def poisson_cohort(population: int, sampling_prob: float, rng: np.random.Generat
     rounds: list[npt.NDArray[np.int64]] = []
     last = -1
     while last < population:
-        gaps = np.minimum(rng.geometric(sampling_prob, size=draws), population + 1)
+        # numpy's geometric gives 0 where its uniform is exactly 0 (once in 2^53): the next user, not the same again.
+        gaps = np.clip(rng.geometric(sampling_prob, size=draws), 1, population + 1)
         members = last + np.cumsum(gaps)
         past_the_end = np.flatnonzero(members >= population)  # what comes after the first of these is void
         if past_the_end.size:

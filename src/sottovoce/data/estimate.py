@@ -19,6 +19,7 @@ _SAMPLE_ROWS = 200
 _TIMED_ROWS = 24
 _BYTES_PER_ROW = 400  # index, offsets and targets
 _MARGIN = 1.05
+_LONGEST_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ def _seconds(row: Mapping[str, Any], root: Path) -> float | None:
     if row["segment_seconds"] is not None:
         return float(row["segment_seconds"])
     try:
-        return float(sum(soundfile.info(root / path).duration for path in row["paths"]) + sum(row["pauses"]))
+        seconds = float(sum(soundfile.info(root / path).duration for path in row["paths"]) + sum(row["pauses"]))
     except (soundfile.SoundFileError, OSError):
         return None
+    return seconds if seconds < _LONGEST_SECONDS else None  # headers may announce anything

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sottovoce.data.audio import BadAudio, Samples, join_audio, read_audio
 from sottovoce.data.manifest import Reason
-from sottovoce.data.text import TokenSet, least_frames
+from sottovoce.data.text import TokenSet, least_outputs
 from sottovoce.features import logmel
 
 # The recogniser gives one output for three frames: a target must fit into that many outputs.
@@ -58,7 +58,7 @@ def load_audio(row: Mapping[str, Any], root: Path) -> Samples:
 
 
 def _features(audio: Samples, target: npt.NDArray[np.uint8]) -> npt.NDArray[np.float16]:
-    outputs, needed = -(-logmel.frame_count(len(audio)) // OUTPUT_STRIDE), least_frames(target)
+    outputs, needed = -(-logmel.frame_count(len(audio)) // OUTPUT_STRIDE), least_outputs(target)
     if outputs < needed:
         seconds = len(audio) / logmel.SAMPLE_RATE_HZ
         raise BadAudio(Reason.TOO_SHORT, f"{seconds:.2f} s give {outputs} outputs, CTC needs {needed} for the text")

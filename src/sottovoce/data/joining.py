@@ -1,7 +1,8 @@
 """Joining short utterances of one speaker into longer ones: spoken digits become strings of digits.
 
-Promises: every utterance is used exactly once; which ones stand together, in which order and with which pauses
-depends only on the seed and the speaker; what cannot be placed (fewer utterances than the least) is listed.
+Only whole recordings are joined. Promises: every utterance is used exactly once; which ones stand together, in which
+order and with which pauses depends only on the seed and the speaker; what cannot be placed (fewer utterances than the
+least) is listed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -46,6 +47,9 @@ class Joining(BaseModel):
 def join_entries(entries: Iterable[Entry], joining: Joining) -> Iterator[Entry | Rejection]:
     """Yield the joined utterances of every speaker."""
     ordered = sorted(entries, key=attrgetter("speaker", "utterance"))
+    for entry in ordered:
+        if entry.start is not None or entry.segment_seconds is not None or entry.channel is not None:
+            raise ConfigError(f"{entry.utterance} is a part of a recording; only whole recordings can be joined.")
     for speaker, group in groupby(ordered, key=attrgetter("speaker")):
         mine = list(group)
         rng = stream(joining.seed, "join", speaker)
@@ -93,5 +97,6 @@ def _joined(name: str, parts: list[Entry], rng: np.random.Generator) -> Entry:
         pauses=tuple(float(pause) for pause in pauses),
         bytes=sum(part.bytes for part in parts),
         modified_ns=max(part.modified_ns for part in parts),
-        extra=common | {"joined": " ".join(part.utterance for part in parts)},
+        parts=tuple(part.utterance for part in parts),
+        extra=common,
     )

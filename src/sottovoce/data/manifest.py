@@ -7,6 +7,7 @@ used becomes a row of rejected.tsv.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sottovoce.data.text import TokenSet, normalise
 from sottovoce.errors import DataError
@@ -53,9 +55,10 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One utterance: who says what in which file. A joined utterance has several files and the pauses between them.
+    """One utterance: who says what in which file.
 
-    Readers leave `bytes` and `modified_ns` to the manifest, which fills them in from the files.
+    A joined utterance has several files, the pauses between them, and in `parts` the ids it was joined from. Readers
+    leave `bytes` and `modified_ns` to the manifest, which fills them in from the files.
     """
 
     utterance: str
@@ -67,6 +70,7 @@ class Entry:
     segment_seconds: float | None = None
     channel: int | None = None
     pauses: tuple[float, ...] = ()
+    parts: tuple[str, ...] = ()
     bytes: int = 0
     modified_ns: int = 0
     extra: Mapping[str, str | None] = field(default_factory=dict)
@@ -94,8 +98,13 @@ class Manifest:
 
     @property
     def utterances_found(self) -> int:
-        """How many utterances the corpus has, usable or not."""
-        return len(self.table) + len(self.rejected)
+        """How many utterances the corpus itself has, usable or not; a joined one counts as its parts."""
+        return source_utterances(self.table) + len(self.rejected)
+
+
+def source_utterances(table: pa.Table) -> int:
+    """Return how many utterances of the corpus the rows of a manifest are made of."""
+    return int(pc.sum(pc.list_value_length(table["paths"])).as_py() or 0)
 
 
 # The manifest's columns, each a field of Entry; further columns of the corpus follow them.
@@ -110,14 +119,16 @@ _SCHEMA = pa.schema(
         ("segment_seconds", pa.float64()),
         ("channel", pa.int32()),
         ("pauses", pa.list_(pa.float64())),
+        ("parts", pa.list_(pa.string())),
         ("bytes", pa.int64()),
         ("modified_ns", pa.int64()),
     ]
 )
 # Names the store uses itself: a further column of a corpus with such a name is kept with a prefix.
-_OWN_NAMES = frozenset([*_SCHEMA.names, "root", "frames", "seconds", "tokens"])
+_OWN_NAMES = frozenset([*_SCHEMA.names, "root", "frames", "seconds", "tokens", "store", "row"])
 _BATCH_ROWS = 50_000
 _PROGRESS_ROWS = 1_000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\x80-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def build_manifest(
@@ -162,6 +173,8 @@ def _check(entry: Entry, root: Path, seen: set[str], tokens: TokenSet) -> Entry 
     if entry.utterance in seen:
         return reject(Reason.DUPLICATE_ID, f"{entry.utterance} was seen before")
     seen.add(entry.utterance)
+    if _CONTROL.search(entry.utterance + entry.speaker):
+        return reject(Reason.MALFORMED_ROW, "a control character or line end in the id or the speaker")
     speaker = entry.speaker.strip()
     if not speaker:
         return reject(Reason.NO_SPEAKER, f"file {entry.paths[0]}")
@@ -173,8 +186,8 @@ def _check(entry: Entry, root: Path, seen: set[str], tokens: TokenSet) -> Entry 
     try:
         # Not with pathlib: for a million utterances its objects cost more than all the rest.
         found = [os.stat(os.path.join(root, path)) for path in entry.paths]  # noqa: PTH116, PTH118
-    except (FileNotFoundError, NotADirectoryError) as error:
-        return reject(Reason.MISSING_FILE, str(error.filename))
+    except (OSError, ValueError) as error:  # not there, a name too long, a circle of links, a zero byte in it
+        return reject(Reason.MISSING_FILE, f"{entry.paths[0][:200]!r}: {getattr(error, 'strerror', None) or error}")
     size, modified = sum(file.st_size for file in found), max(file.st_mtime_ns for file in found)
     return replace(entry, speaker=speaker, text=text, bytes=size, modified_ns=modified)
 
@@ -198,8 +211,11 @@ def _batch(entries: Sequence[Entry]) -> pa.Table:
     columns = [pa.array([getattr(entry, column.name) for entry in entries], column.type) for column in _SCHEMA]
     fields = list(_SCHEMA)
     for name in names:
+        kept = name
+        while kept in _OWN_NAMES or (kept != name and kept in names):
+            kept = f"corpus_{kept}"
         columns.append(pa.array([entry.extra.get(name) for entry in entries], pa.string()))
-        fields.append(pa.field(name if name not in _OWN_NAMES else f"corpus_{name}", pa.string()))
+        fields.append(pa.field(kept, pa.string()))
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 

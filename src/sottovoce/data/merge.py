@@ -14,7 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sottovoce.data.store import BYTES_PER_FRAME, FEATURES, Store, partial_path
-from sottovoce.data.writer import publish, read_rejected, write_content, write_info, write_rejected
+from sottovoce.data.writer import (
+    publish,
+    read_rejected,
+    remove_temporaries,
+    write_content,
+    write_info,
+    write_rejected,
+)
 from sottovoce.errors import DataError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
 from sottovoce.files import make_folder, only_writer, require_free, written_whole
@@ -36,6 +43,7 @@ def merge(
     partial = partial_path(out)
     make_folder(partial)
     with only_writer(partial):
+        remove_temporaries(partial)
         table = table.sort_by([("speaker", "ascending"), ("utterance", "ascending")])
         _copy_features(stores, table, partial / FEATURES, progress)
         samples = np.rint(table["seconds"].to_numpy() * SAMPLE_RATE_HZ).astype(np.int64)
@@ -79,6 +87,7 @@ def _joined_index(stores: Sequence[Store], prefix: bool) -> pa.Table:
     """Return the rows of all stores, each with the store it is from, its row there and its root in the merged list."""
     tables = []
     roots = 0
+    labels = _labels(stores)
     for number, store in enumerate(stores):
         table = store.index()
         table = table.append_column("store", pa.array(np.full(len(table), number, np.int64)))
@@ -86,10 +95,20 @@ def _joined_index(stores: Sequence[Store], prefix: bool) -> pa.Table:
         table = _replaced(table, "root", pc.cast(pc.add(table["root"], roots), pa.int32()))
         if prefix:
             for name in ("speaker", "utterance"):
-                table = _replaced(table, name, pc.binary_join_element_wise(f"{store.info.label}:", table[name], ""))
+                table = _replaced(table, name, pc.binary_join_element_wise(f"{labels[number]}:", table[name], ""))
         roots += len(store.info.roots)
         tables.append(table)
     return pa.concat_tables(tables, promote_options="default").combine_chunks()
+
+
+def _labels(stores: Sequence[Store]) -> list[str]:
+    """Return a different name for every store: its label or, where two have the same, its folder's name."""
+    labels = [store.info.label for store in stores]
+    if len(set(labels)) < len(labels):
+        labels = [store.path.absolute().name for store in stores]
+    if len(set(labels)) < len(labels):
+        labels = [str(store.path.absolute()) for store in stores]
+    return labels
 
 
 def _replaced(table: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:

@@ -129,6 +129,8 @@ def split_by_column(store: Store, column: str, value: str) -> tuple[list[str], l
     """
     if column not in store.index_columns():
         raise DataError(f"{store.path} has no column {column!r}. It has: {', '.join(store.index_columns())}.")
+    if pa.types.is_nested(store.index_schema().field(column).type):
+        raise DataError(f"{column!r} holds lists, not single values. Split by another column or by a list of speakers.")
     matches = pc.fill_null(pc.equal(pc.cast(store.index([column])[column], pa.string()), value), False)
     table = store.index(["speaker"]).append_column("match", matches)
     groups = table.group_by("speaker", use_threads=False)

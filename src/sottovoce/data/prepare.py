@@ -13,13 +13,24 @@ from sottovoce.data.corpora import AnyCorpus, Synthetic, read_corpus
 from sottovoce.data.estimate import estimate, estimate_synthetic
 from sottovoce.data.extract import Chunk, extract
 from sottovoce.data.joining import Joining, join_entries
-from sottovoce.data.manifest import Manifest, build_manifest
+from sottovoce.data.manifest import Manifest, Rejection, build_manifest
 from sottovoce.data.store import INFO, Store, partial_path
-from sottovoce.data.writer import Journal, chunk_key, chunk_rejections, finish, publish, write_rejected
+from sottovoce.data.writer import (
+    REQUEST,
+    Journal,
+    chunk_key,
+    chunk_rejections,
+    finish,
+    library_versions,
+    publish,
+    remove_temporaries,
+    require_new,
+    write_rejected,
+)
 from sottovoce.errors import DataError
-from sottovoce.files import make_folder, only_writer, require_free, write_json
+from sottovoce.features.logmel import DESCRIPTION
+from sottovoce.files import folder_bytes, make_folder, only_writer, require_free, write_json
 from sottovoce.processes import Progress, map_ordered
-from sottovoce.version import VERSION
 
 CHUNK_ROWS = 16  # small enough that two workers finish together, large enough that handing over costs nothing
 
@@ -52,10 +63,9 @@ def prepare(request: Request, out: Path, workers: int, progress: Progress) -> St
     Guarantees: `out` appears only when it is whole; a killed preparation goes on where it stopped and gives the same
     bytes; an existing store is never overwritten; every utterance of the corpus is in the store or in rejected.tsv.
     """
-    if out.exists() and (out / INFO).exists():
+    if (out / INFO).exists():
         return _already_there(request, out, workers, progress)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise DataError(f"{out} exists and is not a store. Choose another --out.")
+    require_new(out)
     # What cannot work is found before anything is written: an unreadable corpus, a missing engine, a small disk.
     request.corpus.check()
     if isinstance(request.corpus, Synthetic):
@@ -64,8 +74,7 @@ def prepare(request: Request, out: Path, workers: int, progress: Progress) -> St
         manifest = request.manifest(out, workers, progress)
         expected = estimate(manifest)
     partial = partial_path(out)
-    if not partial.exists():
-        require_free(out, expected.bytes)
+    require_free(out, expected.bytes - folder_bytes(partial))
     make_folder(partial)
     try:
         with only_writer(partial):
@@ -83,56 +92,68 @@ def _already_there(request: Request, out: Path, workers: int, progress: Progress
     if store.info.request != request.record():
         raise DataError(f"{out} was made with other options (see {out / INFO}). Choose another --out or remove it.")
     if not isinstance(request.corpus, Synthetic):  # its options alone determine a synthetic corpus
-        found = _table_hash(request.manifest(out, workers, progress).table)
+        found = _manifest_hash(request, request.manifest(out, workers, progress))
         if found != store.info.manifest_hash:
             raise DataError(f"{out} was made before the corpus changed. Choose another --out or remove it.")
     return store
 
 
 def _begin(request: Request, partial: Path) -> None:
-    """Note what is being made, or check that what was begun here is the same."""
-    path, begun = partial / "request.json", request.record() | {"sottovoce": VERSION}
+    """Note what is being made and with what, or check that what was begun here is the same."""
+    path, begun = partial / REQUEST, request.record() | {"features": DESCRIPTION, "versions": library_versions()}
     if path.exists() and json.loads(path.read_text(encoding="utf-8")) != begun:
-        raise DataError(f"{partial} was begun with other options (see {path}). Choose another --out or remove it.")
+        raise DataError(
+            f"{partial} was begun with other options or library versions (see {path}). "
+            "Choose another --out or remove it."
+        )
     write_json(path, begun)
+    remove_temporaries(partial)
+    (partial / INFO).unlink(missing_ok=True)  # of a preparation that was killed just before the end
 
 
 def _write_partial(request: Request, manifest: Manifest, partial: Path, workers: int, progress: Progress) -> None:
     table = manifest.table
-    _stop_if_too_many(request, manifest, len(manifest.rejected), partial, [])
+    limit = _Limit(request.max_rejected, manifest, partial)
     chunks = [table.slice(first, CHUNK_ROWS) for first in range(0, len(table), CHUNK_ROWS)]
     keys = [chunk_key(chunk.to_pylist()) for chunk in chunks]
     with Journal(partial, keys) as journal:
+        limit.add(chunk_rejections(table, journal.lines))
         done = min(journal.resumed * CHUNK_ROWS, len(table))
         progress("features", done, len(table))
         tasks = (Chunk(manifest.root, manifest.tokens, chunk.to_pylist()) for chunk in chunks[journal.resumed :])
-        for result in map_ordered(extract, tasks, workers):
+        for chunk, result in zip(chunks[journal.resumed :], map_ordered(extract, tasks, workers), strict=True):
             journal.append(result)
             done += len(result.samples)
             progress("features", done, len(table))
-            rejected = len(manifest.rejected) + journal.rejected
-            _stop_if_too_many(request, manifest, rejected, partial, journal.lines)
-    finish(partial, manifest, journal.lines, request.record(), _table_hash(table))
-    (partial / "request.json").unlink()
+            limit.add(chunk_rejections(chunk, journal.lines[-1:]))
+    finish(partial, manifest, journal.lines, limit.rejected, request.record(), _manifest_hash(request, manifest))
 
 
-def _stop_if_too_many(
-    request: Request, manifest: Manifest, rejected: int, partial: Path, lines: list[dict[str, Any]]
-) -> None:
-    """Raise DataError as soon as more than the given share is unusable; what was found is listed."""
-    if rejected <= request.max_rejected * manifest.utterances_found:
-        return
-    path = write_rejected(partial, [*manifest.rejected, *chunk_rejections(manifest.table, lines)])
-    raise DataError(
-        f"{rejected} of {manifest.utterances_found} utterances cannot be used, more than --max-rejected "
-        f"{request.max_rejected:g}. The reasons are in {path}; mend the corpus or allow more, then run this again."
-    )
+class _Limit:
+    """What is rejected; it stops a preparation as soon as that is more than the given share of the corpus."""
+
+    def __init__(self, share: float, manifest: Manifest, partial: Path) -> None:
+        self._share, self._partial, self._found = share, partial, manifest.utterances_found
+        self.rejected: list[Rejection] = []
+        self.add(manifest.rejected)
+
+    def add(self, rejected: list[Rejection]) -> None:
+        """Note more of them; raise DataError if they are too many, with all of them listed."""
+        self.rejected += rejected
+        if len(self.rejected) <= self._share * self._found:
+            return
+        path = write_rejected(self._partial, self.rejected)
+        raise DataError(
+            f"{len(self.rejected)} of {self._found} utterances cannot be used, more than --max-rejected "
+            f"{self._share:g}. The reasons are in {path}; mend the corpus or allow more, then run this again."
+        )
 
 
-def _table_hash(table: pa.Table) -> str:
-    """Return the hash of the rows, without the times of their files."""
+def _manifest_hash(request: Request, manifest: Manifest) -> str:
+    """Return the hash of the rows and the sizes and times of their files (a synthetic corpus' times mean nothing)."""
+    table = manifest.table.drop_columns(["modified_ns"]) if isinstance(request.corpus, Synthetic) else manifest.table
     hasher = hashlib.sha256()
-    for rows in _row_batches(table.drop_columns(["modified_ns"])):
+    for rows in _row_batches(table):
         hasher.update(json.dumps(rows, sort_keys=True).encode())
     return hasher.hexdigest()
 

@@ -37,6 +37,8 @@ def read_speakers(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (FileNotFoundError, IsADirectoryError):
         raise DataError(f"{path} is not there. Give a file with one speaker a line.") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not a text file in UTF-8. Give a file with one speaker a line.") from None
     return [line.strip() for line in lines if line.strip()]
 
 

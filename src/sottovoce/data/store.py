@@ -96,7 +96,7 @@ class Store:
             document = json.loads((path / INFO).read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             raise DataError(_why_absent(path)) from None
-        except json.JSONDecodeError as error:
+        except ValueError as error:  # not JSON, or not even UTF-8
             raise DataError(f"{path / INFO} is damaged: {error}. Prepare the store again.") from None
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise DataError(f"{path} is not a store of this version ({FORMAT}). Prepare it again.")
@@ -105,8 +105,14 @@ class Store:
         except ValidationError as error:
             place = ".".join(map(str, error.errors()[0]["loc"]))
             raise DataError(f"{path / INFO} is damaged at {place}. Prepare the store again.") from None
+        if store.token_set.tokens != store.info.tokens:
+            raise DataError(f"{path} was made with another token set. Prepare it again.")
         store._check_sizes()
         return store
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to another process as a path, not as the content of the files."""
+        return Store.open, (self.path.absolute(),)
 
     def _check_sizes(self) -> None:
         """Find files that are missing or cut without reading them."""
@@ -171,22 +177,31 @@ class Store:
 
     def speaker_names(self) -> pa.Array:
         """Return the speakers' names in the order of their numbers."""
-        return pq.read_table(self.path / SPEAKERS, columns=["speaker"])["speaker"].combine_chunks()
-
-    def speaker_table(self) -> pa.Table:
-        """Return speaker, utterances and seconds, one row per speaker."""
-        return pq.read_table(self.path / SPEAKERS)
+        return self._parquet(SPEAKERS, ["speaker"])["speaker"].combine_chunks()
 
     def index(self, columns: list[str] | None = None, rows: slice | None = None) -> pa.Table:
         """Return the index, or some columns or a range of rows of it."""
         if rows is None:
-            return pq.read_table(self.path / INDEX, columns=columns)
+            return self._parquet(INDEX, columns)
         return self._index_rows(rows.start, rows.stop, columns)
+
+    def _parquet(self, name: str, columns: list[str] | None) -> pa.Table:
+        try:
+            return pq.read_table(self.path / name, columns=columns)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{self.path / name} is damaged: {error}. Prepare the store again.") from None
 
     def index_columns(self) -> list[str]:
         """Return the names of the index's columns."""
-        names: list[str] = pq.read_schema(self.path / INDEX).names
+        names: list[str] = self.index_schema().names
         return names
+
+    def index_schema(self) -> pa.Schema:
+        """Return the names and types of the index's columns."""
+        try:
+            return pq.read_schema(self.path / INDEX)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{self.path / INDEX} is damaged: {error}. Prepare the store again.") from None
 
     def _index_rows(self, start: int, stop: int, columns: list[str] | None) -> pa.Table:
         """Read only the row groups that hold the range."""

@@ -28,10 +28,16 @@ BOUNDARY_ID = 1
 _LETTERS = {"en": "", "fr": "àâæçéèêëîïôœùûüÿ", "de": "äöüß"}
 LANGUAGES = tuple(_LETTERS)
 
-# Signs that people type for an apostrophe or a hyphen. They are mapped before NFKC, which would break some of them up.
+# Signs that people type for an apostrophe or a hyphen. They are mapped before NFKC, which would break some of them up,
+# and again after it, because it makes new ones.
 _SAME_SIGN = str.maketrans(dict.fromkeys("’‘‛ʼʻ´`′＇", "'") | dict.fromkeys("‐‑⁃−", "-"))
+# These open a quotation in English and close one in German; only between letters do they mean an apostrophe.
+_SINGLE_QUOTE = re.compile(r"(?<!\w)[‘‛]|[‘‛](?!\w)")
+# A missing space after the end of a sentence: "the end.Then".
+_SENTENCE_END = re.compile(r"(?<=[a-zß-öø-ÿ])\.(?=[A-ZÀ-ÖØ-Þ])")
 # Marks that stand between words even without a space; every other punctuation mark vanishes ("U.S.A." is "usa").
-_SEPARATOR = re.compile(r"[,;:!?/\\()\[\]…]|\.{2,}")
+_MARKS = "'-.,;:!?/\\()[]"
+_SEPARATOR = re.compile(r"[,;:!?/\\()\[\]]|\.{2,}|-{2,}")
 # Unicode calls these punctuation, but people speak them: dropping one would make the transcript wrong.
 _SPOKEN = "&%‰@#§"
 
@@ -76,8 +82,9 @@ class TokenSet:
 
 def normalise(text: str, language: str) -> str:
     """Return the text as words of lower-case letters, apostrophes and hyphens, with single spaces between them."""
-    text = unicodedata.normalize("NFKC", text.translate(_SAME_SIGN)).lower()
-    text = _SEPARATOR.sub(" ", text).translate(_RULES[language == "en"])
+    text = _SENTENCE_END.sub(" ", _SINGLE_QUOTE.sub("", text))
+    text = unicodedata.normalize("NFKC", text.translate(_SAME_SIGN)).translate(_SAME_SIGN).lower()
+    text = _SEPARATOR.sub(" ", text.translate(_RULES[language == "en"])).replace(".", "")
     return " ".join(word for word in text.split() if word.strip("'-"))
 
 
@@ -89,10 +96,13 @@ class _CharacterRules(dict[int, str]):
         self._to_english = to_english
 
     def __missing__(self, code: int) -> str:
-        character = chr(code)
-        if self._to_english and unicodedata.category(character)[0] in "LM":
-            character = _SEPARATOR.sub(" ", unidecode(character).lower())
-        self[code] = "".join(map(_without_punctuation, character))
+        character = written = chr(code)
+        category = unicodedata.category(character)
+        if self._to_english and category[0] in "LM":
+            written = unidecode(character).lower().translate(_SAME_SIGN)
+        self[code] = "".join(map(_without_punctuation, written))
+        if not self[code] and category in ("Lu", "Ll", "Lo"):
+            self[code] = character  # a letter without an English spelling is reported, not lost
         return self[code]
 
 
@@ -102,11 +112,13 @@ _RULES = (_CharacterRules(to_english=False), _CharacterRules(to_english=True))
 def _without_punctuation(character: str) -> str:
     """Keep the character, drop it, or put a space in its place."""
     category = unicodedata.category(character)
-    if character in "'-" or character in _SPOKEN or category[0] not in "PC":
+    if character in _MARKS or character in _SPOKEN:
         return character
-    return " " if category in ("Pd", "Cc") else ""
+    if category in ("Pd", "Cc"):
+        return " "
+    return "" if category[0] == "P" or category == "Cf" else character
 
 
-def least_frames(tokens: npt.NDArray[np.uint8]) -> int:
-    """Return how many output frames CTC needs for a target: one per token and a blank between equal neighbours."""
+def least_outputs(tokens: npt.NDArray[np.uint8]) -> int:
+    """Return how many outputs CTC needs for a target: one per token and a blank between equal neighbours."""
     return int(tokens.size + np.count_nonzero(tokens[1:] == tokens[:-1]))

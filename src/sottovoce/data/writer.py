@@ -7,7 +7,6 @@ rows, with the sizes and times of their files) is still the right one. At the en
 renamed to STORE, so that an unfinished store can never be opened.
 """
 
-import csv
 import hashlib
 import importlib.metadata
 import json
@@ -28,13 +27,16 @@ from sottovoce.data.extract import OUTPUT_STRIDE, Extracted
 from sottovoce.data.manifest import Manifest, Reason, Rejection
 from sottovoce.data.store import Store, StoreInfo
 from sottovoce.data.text import TokenSet
+from sottovoce.errors import DataError
 from sottovoce.features import logmel
 from sottovoce.files import sha256_of, sync_folder, write_json, written_whole
 from sottovoce.version import VERSION
 
 JOURNAL = "journal.jsonl"
+REQUEST = "request.json"
 _COMMIT_SECONDS = 1.0
 _INDEX_GROUP_ROWS = 65_536
+_LONGEST_VALUE = 1_000
 _LIBRARIES = ("numpy", "soundfile", "soxr", "kaldi-native-fbank", "unidecode", "pyarrow")
 
 
@@ -48,7 +50,6 @@ class Journal:
         size = features.stat().st_size if features.exists() else 0
         self.lines, vouched = _kept_lines(folder / JOURNAL, keys, size)
         self.resumed = len(self.lines)
-        self.rejected = sum(len(line["rejected"]) for line in self.lines)
         self._features = _reopened(features, vouched)
         self._journal = _rewritten(folder / JOURNAL, self.lines)
         self._committed = len(self.lines)
@@ -59,7 +60,6 @@ class Journal:
         self._features.write(chunk.features)
         rejected = [[place, reason, detail] for place, (reason, detail) in chunk.rejected.items()]
         self.lines.append({"key": self._keys[len(self.lines)], "samples": chunk.samples, "rejected": rejected})
-        self.rejected += len(rejected)
         if time.monotonic() - self._last_commit > _COMMIT_SECONDS:
             self.commit()
 
@@ -143,37 +143,44 @@ def write_rejected(folder: Path, rejected: Iterable[Rejection]) -> Path:
     with written_whole(path) as file:
         file.write(b"utterance\tspeaker\treason\tdetail\n")
         for one in rejected:
-            fields = (" ".join(str(value).split()) for value in (one.utterance, one.speaker, one.reason, one.detail))
+            values = (one.utterance, one.speaker, one.reason, one.detail)
+            fields = (" ".join(str(value).split())[:_LONGEST_VALUE] for value in values)
             file.write(("\t".join(fields) + "\n").encode(errors="replace"))
     return path
 
 
 def read_rejected(folder: Path) -> list[Rejection]:
     """Return what rejected.tsv lists."""
-    with (folder / names.REJECTED).open(encoding="utf-8", newline="") as file:
-        rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        return [Rejection(row[0], row[1], Reason(row[2]), row[3]) for row in list(rows)[1:]]
+    lines = (folder / names.REJECTED).read_text(encoding="utf-8").split("\n")[1:-1]
+    rows = [line.split("\t") for line in lines]
+    return [Rejection(row[0], row[1], Reason(row[2]), row[3]) for row in rows]
 
 
 def chunk_rejections(table: pa.Table, lines: Sequence[dict[str, Any]]) -> list[Rejection]:
-    """Return the rejections of the journal's chunks with the ids of their rows."""
+    """Return the rejections of the journal's chunks by the ids of the corpus: all parts of a joined utterance."""
     found: list[Rejection] = []
     first = 0
     for line in lines:
         for place, reason, detail in line["rejected"]:
-            row = table.slice(first + place, 1).select(["utterance", "speaker"]).to_pylist()[0]
-            found.append(Rejection(row["utterance"], row["speaker"], Reason(reason), detail))
+            row = table.slice(first + place, 1).select(["utterance", "speaker", "parts"]).to_pylist()[0]
+            where = f"in {row['utterance']}: {detail}" if row["parts"] else detail
+            for utterance in row["parts"] or [row["utterance"]]:
+                found.append(Rejection(utterance, row["speaker"], Reason(reason), where))
         first += len(line["samples"])
     return found
 
 
 def finish(
-    folder: Path, manifest: Manifest, lines: Sequence[dict[str, Any]], request: dict[str, Any], manifest_hash: str
+    folder: Path,
+    manifest: Manifest,
+    lines: Sequence[dict[str, Any]],
+    rejected: Sequence[Rejection],
+    request: dict[str, Any],
+    manifest_hash: str,
 ) -> None:
     """Write everything but the features, which are there, and store.json last."""
     samples = np.array([count for line in lines for count in line["samples"]], dtype=np.int64)
     used = samples > 0
-    rejected = [*manifest.rejected, *chunk_rejections(manifest.table, lines)]
     table = manifest.table.drop_columns(["bytes", "modified_ns"]).filter(pa.array(used))
     write_rejected(folder, rejected)
     root = (
@@ -191,7 +198,6 @@ def finish(
         rejected=len(rejected),
         manifest_hash=manifest_hash,
     )
-    (folder / JOURNAL).unlink()
 
 
 def _is_inside(path: Path, folder: Path) -> bool:
@@ -252,7 +258,7 @@ def write_info(
         seconds=float(np.sum(speakers["seconds"].to_numpy())),
         rejected=rejected,
         manifest_hash=manifest_hash,
-        versions=_versions(),
+        versions=library_versions(),
         files=files,
         hash=StoreInfo.content_hash(tokens.tokens, logmel.DESCRIPTION, files),
     )
@@ -260,14 +266,36 @@ def write_info(
 
 
 def publish(folder: Path, out: Path) -> Store:
-    """Give a whole store its name."""
+    """Give a whole store its name; what was needed to go on after a kill is removed only after that."""
     Store.open(folder)
+    require_new(out)
     folder.rename(out)
     sync_folder(out.absolute().parent)
+    for name in (JOURNAL, REQUEST):
+        (out / name).unlink(missing_ok=True)
     return Store.open(out)
 
 
-def _versions() -> dict[str, str]:
+def require_new(out: Path) -> None:
+    """Raise DataError unless a store can get this name: nothing is there, or an empty folder of its own."""
+    if out.is_symlink():
+        raise DataError(f"{out} is a link. Give the folder itself as --out.")
+    if not out.exists():
+        return
+    if not out.is_dir() or any(out.iterdir()):
+        raise DataError(f"{out} exists and is not an empty folder. Choose another --out.")
+    if out.is_mount() or out.samefile(Path()):
+        raise DataError(f"{out} cannot be replaced by a store. Give a folder inside it as --out.")
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Remove what a killed writer left behind."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink()
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of all that decides a store's bytes."""
     versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
     return {"sottovoce": VERSION, "libsndfile": soundfile.__libsndfile_version__} | versions
 

@@ -23,11 +23,14 @@ DESCRIPTION: dict[str, Any] = {
     "kind": "log-mel",
     "bins": BINS,
     "sample_rate_hz": SAMPLE_RATE_HZ,
+    "resampling": "soxr HQ",
     "window_ms": 25,
     "stride_ms": 10,
     "window": "hamming",
+    "remove_dc_offset": True,
     "preemphasis": 0.97,
     "spectrum": "magnitude",
+    "mel_scale": "1127 ln(1 + f / 700)",
     "low_hz": 20.0,
     "high_hz": 8000.0,
     "log_floor": 1.0,
@@ -43,6 +46,7 @@ def _fbank_options() -> Any:
     options.frame_opts.frame_shift_ms = DESCRIPTION["stride_ms"]
     options.frame_opts.window_type = DESCRIPTION["window"]
     options.frame_opts.preemph_coeff = DESCRIPTION["preemphasis"]
+    options.frame_opts.remove_dc_offset = DESCRIPTION["remove_dc_offset"]
     options.frame_opts.dither = 0.0
     options.frame_opts.snip_edges = True
     options.mel_opts.num_bins = BINS

@@ -7,7 +7,10 @@ fetched because a manifest says so.
 
 import gzip
 import json
+import math
+import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,23 +42,25 @@ class Lhotse(CorpusSpec):
         return Corpus(label, self.audio_root or self.recordings.parent, (self.language,), self._rows())
 
     def _rows(self) -> Iterator[Entry | Rejection]:
-        recordings = {str(recording.get("id")): recording for recording in _read(self.recordings)}
+        recordings = {str(recording.get("id")): _Recording.of(recording) for recording in _read(self.recordings)}
         for supervision in _read(self.supervisions):
             yield self._entry(supervision, recordings)
 
-    def _entry(self, supervision: Json, recordings: dict[str, Json]) -> Entry | Rejection:
+    def _entry(self, supervision: Json, recordings: "dict[str, _Recording]") -> Entry | Rejection:
         utterance, speaker = str(supervision.get("id", "")), str(supervision.get("speaker") or "")
         recording_id = str(supervision.get("recording_id", ""))
         recording = recordings.get(recording_id)
         if recording is None:
             return Rejection(utterance, speaker, Reason.MISSING_FILE, f"no recording {recording_id!r} in the manifest")
         try:
-            path, channel = _source(recording, supervision.get("channel", 0))
-            start, seconds = _segment(recording, supervision)
+            path, channel = recording.source(supervision.get("channel", 0))
+            start, seconds = recording.segment(float(supervision["start"]), float(supervision["duration"]))
         except (ValueError, TypeError, KeyError) as fault:
-            return Rejection(utterance, speaker, Reason.MALFORMED_ROW, str(fault))
-        extra = {"recording": recording_id, "gender": supervision.get("gender")}
-        extra |= {name: str(value) for name, value in (supervision.get("custom") or {}).items() if _is_plain(value)}
+            return Rejection(utterance, speaker, Reason.MALFORMED_ROW, f"recording {recording_id}: {fault}")
+        gender, custom = supervision.get("gender"), supervision.get("custom")
+        extra = {"recording": recording_id, "gender": None if gender is None else str(gender)}
+        if isinstance(custom, dict):
+            extra |= {name: str(value) for name, value in custom.items() if isinstance(value, str | int | float)}
         return Entry(
             utterance=utterance,
             speaker=speaker,
@@ -75,36 +80,55 @@ class Lhotse(CorpusSpec):
         return path if self.audio_root or (root / path).exists() or not here.exists() else str(here)
 
 
-def _source(recording: Json, channel: int | list[int]) -> tuple[str, int | None]:
-    """Return the file that holds the channel, and the channel's place in it (None: average them all)."""
-    if recording.get("transforms"):
-        raise ValueError(f"recording {recording['id']} has transforms, which are not supported")
-    sources = recording["sources"]
-    for source in sources:
-        if source["type"] != "file":
-            raise ValueError(f"recording {recording['id']} has a source of type {source['type']!r}, not a file")
-    if isinstance(channel, list):
-        if len(sources) > 1:
-            raise ValueError(f"supervision over channels {channel} of several files is not supported")
-        return sources[0]["source"], None
-    for source in sources:
-        if channel in source["channels"]:
-            return source["source"], source["channels"].index(channel)
-    raise ValueError(f"recording {recording['id']} has no channel {channel}")
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """What is needed of a recording: its files with their channels, or why it cannot be used."""
 
+    files: tuple[tuple[str, tuple[int, ...]], ...]
+    rate: float
+    seconds: float
+    fault: str | None
 
-def _segment(recording: Json, supervision: Json) -> tuple[float | None, float | None]:
-    """Return start and length in seconds, or None for a supervision that covers the whole recording."""
-    start, seconds = float(supervision["start"]), float(supervision["duration"])
-    if start < 0 or seconds <= 0:
-        raise ValueError(f"supervision from {start} s over {seconds} s")
-    half_sample = 0.5 / float(recording["sampling_rate"])
-    whole = start < half_sample and abs(seconds - float(recording["duration"])) < half_sample
-    return (None, None) if whole else (start, seconds)
+    @classmethod
+    def of(cls, recording: Json) -> "_Recording":
+        try:
+            return cls._usable(recording)
+        except (ValueError, TypeError, KeyError, AttributeError) as fault:
+            return cls((), 1.0, 0.0, str(fault) or type(fault).__name__)
 
+    @classmethod
+    def _usable(cls, recording: Json) -> "_Recording":
+        for source in recording["sources"]:
+            if source["type"] != "file":
+                raise ValueError(f"a source of type {source['type']!r}, not a file")
+        if recording.get("transforms"):
+            raise ValueError("it has transforms, which are not supported")
+        files = tuple((str(source["source"]), tuple(source["channels"])) for source in recording["sources"])
+        rate, seconds = float(recording["sampling_rate"]), float(recording["duration"])
+        if not files or not rate > 0 or not seconds > 0:
+            raise ValueError("it has no files, or no length")
+        return cls(files, rate, seconds, None)
 
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float)
+    def source(self, channel: Any) -> tuple[str, int | None]:
+        """Return the file that holds the channel, and the channel's place in it (None: average them all)."""
+        if self.fault is not None:
+            raise ValueError(self.fault)
+        if isinstance(channel, list):
+            if len(self.files) > 1:
+                raise ValueError(f"a supervision over channels {channel} of several files is not supported")
+            return self.files[0][0], None
+        for path, channels in self.files:
+            if channel in channels:
+                return path, channels.index(channel)
+        raise ValueError(f"it has no channel {channel}")
+
+    def segment(self, start: float, seconds: float) -> tuple[float | None, float | None]:
+        """Return start and length in seconds, or None for a supervision that covers the whole recording."""
+        if not (0 <= start < math.inf and 0 < seconds < math.inf):
+            raise ValueError(f"a supervision from {start} s over {seconds} s")
+        half_sample = 0.5 / self.rate
+        whole = start < half_sample and abs(seconds - self.seconds) < half_sample
+        return (None, None) if whole else (start, seconds)
 
 
 def _read(path: Path) -> Iterator[Json]:
@@ -114,9 +138,11 @@ def _read(path: Path) -> Iterator[Json]:
         raise DataError(f"{path} is not a JSON manifest. Convert it with: lhotse copy {path} {path.stem}.jsonl.gz")
     try:
         with open_text(path) as file:
-            if name.endswith(".json"):
-                yield from json.load(file)
-            else:
-                yield from (json.loads(line) for line in file if line.strip())
-    except (json.JSONDecodeError, gzip.BadGzipFile, EOFError) as fault:
+            rows = json.load(file) if name.endswith(".json") else (json.loads(line) for line in file if line.strip())
+            for row in rows:
+                if not isinstance(row, dict):
+                    raise DataError(f"{path} is not a Lhotse manifest: it should hold objects. Check the file.")
+                json.dumps(row, ensure_ascii=False).encode()  # bytes that were not UTF-8 cannot be written again
+                yield row
+    except (ValueError, gzip.BadGzipFile, zlib.error, EOFError) as fault:
         raise DataError(f"{path} is not a whole Lhotse manifest: {fault}. Write it again.") from None

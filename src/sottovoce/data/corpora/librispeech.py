@@ -65,24 +65,26 @@ def _chapter(chapter: Path, root: Path, subset: str, sex: dict[str, str]) -> Ite
     speaker = chapter.parent.name
     transcripts = _read_transcripts(chapter / f"{speaker}-{chapter.name}.trans.txt")
     extra = {"subset": subset, "chapter": chapter.name, "sex": sex.get(speaker)}
-    for utterance, text in transcripts.items():
+    for utterance, text in transcripts:
         path = chapter.relative_to(root) / f"{utterance}.flac"
         yield Entry(utterance, speaker, text, "en", (str(path),), extra=extra)
+    known = {utterance for utterance, _ in transcripts}
     for path in sorted(chapter.glob("*.flac")):
-        if path.stem not in transcripts:
+        if path.stem not in known:
             yield Rejection(path.stem, speaker, Reason.NO_TRANSCRIPT, f"file {path.relative_to(root)}")
 
 
-def _read_transcripts(path: Path) -> dict[str, str]:
+def _read_transcripts(path: Path) -> list[tuple[str, str]]:
     if not path.exists():
-        return {}
+        return []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return {utterance: text for utterance, _, text in (line.partition(" ") for line in lines) if utterance}
+    return [(utterance, text) for utterance, _, text in (line.partition(" ") for line in lines) if utterance]
 
 
 def _read_sex(path: Path) -> dict[str, str]:
     """Return the sex column of SPEAKERS.TXT by speaker; an absent file gives nothing."""
     if not path.exists():
         return {}
-    rows = [line.split("|") for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith(";")]
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    rows = [line.split("|") for line in lines if not line.startswith(";")]
     return {row[0].strip(): row[1].strip() for row in rows if len(row) > 1}

@@ -7,6 +7,7 @@ TSV is read without any quoting: a quote is a character like any other (Common V
 import csv
 import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ def read_rows(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]
     name = path.name.removesuffix(".gz")
     for suffix, reader in _READERS.items():
         if name.endswith(suffix):
-            return reader(path, required)
+            return _whole(path, reader(path, required))
     raise DataError(f"{path} is not a table we can read. Its name should end in {', '.join(_READERS)}.")
 
 
@@ -53,36 +54,51 @@ def _require_columns(path: Path, there: list[str], required: dict[str, str]) -> 
 
 
 def _read_tsv(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]:
-    return _read_fields(path, required, lambda file: (line.rstrip("\r\n").split("\t") for line in file))
+    def split(file: TextIO) -> Iterator[tuple[str, list[str]]]:
+        for number, line in enumerate(file, start=1):
+            yield f"row {number}", line.rstrip("\r\n").split("\t")
+
+    return _read_fields(path, required, split)
 
 
 def _read_csv(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]:
-    return _read_fields(path, required, csv.reader)
+    def split(file: TextIO) -> Iterator[tuple[str, list[str]]]:
+        reader = csv.reader(file)
+        before = 0
+        for fields in reader:
+            lines = f"row {before + 1}" if reader.line_num == before + 1 else f"rows {before + 1} to {reader.line_num}"
+            before = reader.line_num
+            yield lines, fields
+
+    return _read_fields(path, required, split)
 
 
 def _read_fields(
-    path: Path, required: dict[str, str], split: Callable[[TextIO], Iterator[list[str]]]
+    path: Path, required: dict[str, str], split: Callable[[TextIO], Iterator[tuple[str, list[str]]]]
 ) -> Iterator[Row | Malformed]:
     with open_text(path) as file:
         lines = split(file)
-        header = next(lines, [])
+        _, header = next(lines, ("", []))
         _require_columns(path, header, required)
-        for number, fields in enumerate(_whole(path, lines), start=2):
+        for place, fields in lines:
             if not any(fields):
                 continue
             if len(fields) != len(header):
-                yield Malformed(f"row {number}", f"{len(fields)} fields where the header has {len(header)}")
+                yield Malformed(place, f"{len(fields)} fields where the header has {len(header)}")
             elif not _is_text("".join(fields)):
-                yield Malformed(f"row {number}", "bytes that are not UTF-8")
+                yield Malformed(place, "bytes that are not UTF-8")
             else:
                 yield dict(zip(header, fields, strict=True))
 
 
-def _whole(path: Path, lines: Iterator[list[str]]) -> Iterator[list[str]]:
+def _whole(path: Path, rows: Iterator[Row | Malformed]) -> Iterator[Row | Malformed]:
+    """Turn what only shows while reading, a cut or false file, into one clear error."""
     try:
-        yield from lines
+        yield from rows
     except csv.Error as error:
         raise DataError(f"{path} cannot be read as CSV: {error}. Look for an unbalanced quote.") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error, pa.ArrowException) as error:
+        raise DataError(f"{path} is damaged: {error}. Write it again.") from None
 
 
 def _read_jsonl(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]:
@@ -90,24 +106,28 @@ def _read_jsonl(path: Path, required: dict[str, str]) -> Iterator[Row | Malforme
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                yield Malformed(f"row {number}", f"not JSON: {error.msg}")
-                continue
-            if not isinstance(row, dict):
-                yield Malformed(f"row {number}", "not a JSON object")
+            row = _parsed(line)
+            if isinstance(row, str):
+                yield Malformed(f"row {number}", row)
                 continue
             if number == 1:
                 _require_columns(path, list(row), required)
             yield {name: _as_text(value) for name, value in row.items()}
 
 
-def _read_parquet(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]:
+def _parsed(line: str) -> dict[str, Any] | str:
+    """Return the object on a line of JSONL, or what is wrong with it."""
+    if not _is_text(line):
+        return "bytes that are not UTF-8"
     try:
-        file = pq.ParquetFile(path)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"{path} is not a Parquet file: {error}. Check the path.") from None
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        return f"not JSON: {error.msg}"
+    return row if isinstance(row, dict) else "not a JSON object"
+
+
+def _read_parquet(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]:
+    file = pq.ParquetFile(path)
     _require_columns(path, file.schema_arrow.names, required)
     for batch in file.iter_batches():
         for row in batch.to_pylist():

@@ -53,8 +53,8 @@ class Table(CorpusSpec):
         speaker = row.get(self.speaker_column) or ""
         if not path:
             return Rejection("", speaker, Reason.MISSING_FILE, "the row names no file")
-        language = (row[self.language_column] or "" if self.language_column else self.language[0]).lower()
-        utterance = row[self.utterance_column] if self.utterance_column else str(Path(path).with_suffix(""))
+        language = (row.get(self.language_column) or "" if self.language_column else self.language[0]).lower()
+        utterance = row.get(self.utterance_column) if self.utterance_column else str(Path(path).with_suffix(""))
         if language not in self.language:
             known = ", ".join(self.language)
             return Rejection(
