@@ -1,11 +1,13 @@
 """Worker processes for data work: ordered results, bounded memory, no orphans."""
 
+import contextlib
 import ctypes
 import itertools
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -46,6 +48,22 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Let Ctrl-C wait until the block has ended."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread is ever interrupted
+        yield
+        return
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held:
+        signal.raise_signal(signal.SIGINT)
+
+
 def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
     """Yield function(task) for every task, in the order of the tasks, computed by `workers` processes.
 
@@ -60,9 +78,11 @@ def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task], worke
     )
     remaining = iter(tasks)
     pending: deque[Future[Result]] = deque()
+    others = set(multiprocessing.active_children())
     try:
-        for task in itertools.islice(remaining, _TASKS_PER_WORKER * workers):
-            pending.append(executor.submit(function, task))
+        with _interrupts_held():  # the first tasks start the workers, and a half-started worker prints a traceback
+            for task in itertools.islice(remaining, _TASKS_PER_WORKER * workers):
+                pending.append(executor.submit(function, task))
         while pending:
             result = pending.popleft().result()
             for task in itertools.islice(remaining, 1):
@@ -73,5 +93,9 @@ def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task], worke
             "A worker process ended early: killed, perhaps for lack of memory (run the same command again, with fewer "
             "--workers), or, in a script of your own, started without `if __name__ == '__main__':`."
         ) from None
+    except BaseException:  # a worker that is still starting would complain that its parent has stopped talking
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()
+        raise
     finally:
         executor.shutdown(wait=True, cancel_futures=True)

@@ -53,9 +53,7 @@ def run() -> None:
         code = 141
     except OSError as error:
         where = f" at {error.filename}" if error.filename else ""
-        note(
-            f"error: {error.strerror or error}{where}. What was complete is kept; mend this and run the same command again."
-        )
+        note(f"error: {error.strerror or error}{where}. What was complete is kept; mend this and run it again.")
         code = 1
     if code == 130:
         note("Interrupted. Run the same command again to go on.")
