@@ -59,7 +59,9 @@ def make_table(tmp_path: Path) -> Callable[..., Path]:
                 path = f"{speaker}/{speaker}{number:03d}.flac"
                 seed = hash_of(path)
                 write_audio(tmp_path / name / path, seconds + 0.1 * (seed % 7), seed)
-                lines.append(f"{path}\t{speaker}\thello number {'abcdefghij'[number % 10]}\tcalm")
+                lines.append(
+                    f"{path}\t{speaker}\thello number{' again' * (number % 3)} {'abcdefghij'[number % 10]}\tcalm"
+                )
         table = tmp_path / name / "index.tsv"
         table.write_text("\n".join(lines) + "\n")
         return table

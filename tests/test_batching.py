@@ -42,13 +42,15 @@ def test_one_round_is_bounded(frames, limit, seed):
 def test_the_order_is_seeded_and_changes():
     frames = np.arange(100, 2000, 10)
     rows = np.arange(len(frames))
-    options = Batching(seconds=60, max_seconds_per_user=500)
+    options = Batching(seconds=60)
 
     def order(seed):
         return [batch.rows.tolist() for batch in epoch(rows, frames, options, stream(seed, "order"))]
 
     assert order(1) == order(1)
     assert order(1) != order(2)
+    assert sorted(order(1)) == sorted(order(2))
+    assert order(1) != sorted(order(1), reverse=True)
 
 
 def test_every_utterance_gets_its_turn_under_the_limit():

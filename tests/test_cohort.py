@@ -80,3 +80,25 @@ def test_extreme_populations_do_not_overflow():
 def test_impossible_arguments_are_refused(population, sampling_prob):
     with pytest.raises(ConfigError, match="Expected 0 <="):
         poisson_cohort(population, sampling_prob, stream(0, "cohort"))
+
+
+class EveryGapIsOne(np.random.Generator):
+    """A generator whose gaps are far too small, so that one round is never enough."""
+
+    def geometric(self, _p, size=None):
+        return np.zeros(size, dtype=np.int64)  # numpy gives 0 where its uniform is exactly 0
+
+
+def test_rounds_follow_each_other_without_a_gap_and_no_one_is_in_twice():
+    rng = EveryGapIsOne(np.random.Philox(0))
+    assert poisson_cohort(1000, 0.01, rng).tolist() == list(range(1000))
+
+
+@pytest.mark.parametrize("sampling_prob", [0.003, 0.03, 0.3, 0.5])
+def test_the_probability_is_exact_to_a_thousandth(sampling_prob):
+    population, draws = 100_000, int(400 / sampling_prob**0.5)
+    members = sum(poisson_cohort(population, sampling_prob, stream(3, "cohort", step)).size for step in range(draws))
+    trials = population * draws
+    deviation = (members - trials * sampling_prob) / np.sqrt(trials * sampling_prob * (1 - sampling_prob))
+    assert abs(deviation) < 4.5
+    assert abs(members / trials / sampling_prob - 1) < 0.001

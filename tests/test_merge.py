@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 import soundfile
@@ -7,8 +9,9 @@ from sottovoce.data.extract import load_audio
 from sottovoce.data.joining import Joining
 from sottovoce.data.merge import merge
 from sottovoce.data.prepare import Request, prepare
-from sottovoce.data.store import Store
+from sottovoce.data.store import Store, partial_path
 from sottovoce.errors import DataError
+from sottovoce.files import only_writer
 from sottovoce.processes import no_progress
 
 
@@ -80,3 +83,44 @@ def test_a_joined_utterance_survives_a_merge(make_table, make_store, tmp_path):
     audio = load_audio(row, store.root_of(row["root"]))
     parts = [soundfile.read(store.root_of(row["root"]) / path)[0] for path in row["paths"]]
     assert len(audio) == sum(map(len, parts)) + sum(round(16_000 * pause) for pause in row["pauses"])
+
+
+def test_merging_merged_stores_keeps_every_root(make_store, tmp_path):
+    one, two, three = (make_store({name: 2}, name) for name in ("x", "y", "z"))
+    first = merged([one, two], tmp_path / "first")
+    store = merged([three, first], tmp_path / "second")
+    for row in store.index().to_pylist():
+        audio = soundfile.read(store.root_of(row["root"]) / row["paths"][0])[0]
+        assert len(audio) == round(row["seconds"] * 16_000)
+        assert row["speaker"] in str(store.root_of(row["root"]))
+
+
+def test_a_store_that_holds_its_own_audio_can_be_merged(make_table, make_store, tmp_path):
+    inside = make_store({"a": 2}, "one")
+    info = json.loads((inside.path / "store.json").read_text())
+    (inside.path / "audio").symlink_to(inside.root_of(0))
+    info["roots"] = ["audio"]
+    (inside.path / "store.json").write_text(json.dumps(info))
+    store = merged([make_store({"b": 1}, "two"), Store.open(inside.path)], tmp_path / "both")
+    for row in store.index().to_pylist():
+        assert (store.root_of(row["root"]) / row["paths"][0]).is_file()
+
+
+def test_only_one_merge_at_a_time_and_leftovers_are_removed(make_store, tmp_path):
+    one, two = make_store({"a": 2}, "one"), make_store({"b": 2}, "two")
+    partial = partial_path(tmp_path / "both")
+    partial.mkdir()
+    (partial / ".features.f16.123.tmp").write_bytes(b"left by a killed merge")
+    with only_writer(partial), pytest.raises(DataError, match="Another process"):
+        merged([one, two], tmp_path / "both")
+    store = merged([one, two], tmp_path / "both")
+    assert not list(store.path.glob(".*"))
+
+
+def test_equal_labels_are_told_apart_by_their_folders(make_store, tmp_path):
+    one, two = make_store({"a": 1}, "one"), make_store({"a": 1}, "two")
+    for store in (one, two):
+        info = json.loads((store.path / "store.json").read_text())
+        (store.path / "store.json").write_text(json.dumps(info | {"label": "same"}))
+    store = merged([Store.open(one.path), Store.open(two.path)], tmp_path / "both", prefix=True)
+    assert store.speaker_names().to_pylist() == ["one-store:a", "two-store:a"]

@@ -99,6 +99,7 @@ def test_the_iid_control_has_the_same_utterances_and_other_users(make_store):
     assert people.unit == "speaker"
     assert mixed.unit == "synthetic user"
     assert iid_population(people, 0).all_rows().tolist() == mixed.all_rows().tolist()
+    assert iid_population(people, 1).all_rows().tolist() != mixed.all_rows().tolist()
     assert statistics_of("x", mixed).hours == pytest.approx(statistics_of("x", people).hours)
 
 
@@ -124,3 +125,11 @@ def test_statistics_agree_with_arithmetic(make_store):
     assert row.minutes_mean == pytest.approx((minutes[0] + minutes[1]) / 2)
     assert row.minutes_std == pytest.approx(abs(minutes[0] - minutes[1]) / 2)
     assert (row.minutes_min, row.minutes_max) == (min(minutes), max(minutes))
+
+
+def test_iid_users_get_utterances_uniformly_and_independently(make_store):
+    people = speakers_population(make_store({"a": 60, "b": 20, "c": 20}, seconds=0.9))
+    counts = np.array([iid_population(people, seed).utterances_by_user() for seed in range(400)])
+    assert counts.sum(axis=1).tolist() == [100] * 400
+    assert np.abs(counts.mean(axis=0) - 100 / 3).max() < 1.2
+    assert counts.var(axis=0) == pytest.approx(100 * (1 / 3) * (2 / 3), rel=0.25)  # binomial, not dealt in turn

@@ -1,11 +1,15 @@
 import json
 import os
+import pickle
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +17,10 @@ import soundfile
 
 from conftest import voice, write_audio
 from sottovoce.data.corpora import Table
-from sottovoce.data.extract import Chunk, extract
-from sottovoce.data.manifest import Reason
+from sottovoce.data.estimate import estimate
+from sottovoce.data.extract import Chunk, extract, load_audio
+from sottovoce.data.joining import Joining
+from sottovoce.data.manifest import Corpus, Entry, Reason, build_manifest
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.data.store import CONTENT_FILES, INFO, Store, partial_path
 from sottovoce.data.text import TokenSet
@@ -99,6 +105,7 @@ def test_a_killed_preparation_goes_on_and_gives_the_same_bytes(make_table, tmp_p
     for moment in (0, 48, 112):
         command = [sys.executable, str(script), str(table), str(out), str(workers)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        threading.Timer(120, process.kill).start()
         reached = -1
         for line in process.stdout:
             if reached < 0:
@@ -304,3 +311,132 @@ def test_an_interrupted_commit_keeps_whole_chunks_only(tmp_path):
     assert other.resumed == 0
     other.close()
     assert (tmp_path / "features.f16").stat().st_size == 0
+
+
+def test_the_limit_on_rejections_holds_when_the_command_is_given_again(make_table, tmp_path):
+    table = make_table({"a": 40})
+    for number in range(35, 40):
+        (table.parent / "a" / f"a{number:03d}.flac").write_bytes(b"broken")
+    for _ in range(2):
+        with pytest.raises(DataError, match="5 of 40 utterances cannot be used"):
+            prepare(Request(Table(file=table)), tmp_path / "s", 1, no_progress)
+        assert not (tmp_path / "s").exists()
+    assert prepare(Request(Table(file=table), max_rejected=0.2), tmp_path / "s", 1, no_progress).info.rejected == 5
+
+
+def test_a_kill_between_the_last_file_and_the_rename_loses_nothing(make_table, tmp_path, monkeypatch):
+    table, out = make_table({"a": 40}), tmp_path / "s"
+    whole = prepare(Request(Table(file=table)), tmp_path / "whole", 1, no_progress)
+    monkeypatch.setattr("sottovoce.data.prepare.publish", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        prepare(Request(Table(file=table)), out, 1, no_progress)
+    monkeypatch.undo()
+    starts = []
+    store = prepare(Request(Table(file=table)), out, 1, lambda *now: starts.append(now[1]))
+    assert starts[0] == 40
+    assert content(store.path) == content(whole.path)
+    assert {path.name for path in store.path.iterdir()} == {*CONTENT_FILES, INFO}
+
+
+def test_a_file_of_the_same_size_with_another_time_is_read_again(make_table, tmp_path):
+    table = make_table({"a": 40})
+    out, path = tmp_path / "s", table.parent / "a" / "a001.wav"
+    soundfile.write(path, voice(1.0, 1), 16_000)
+    table.write_text(table.read_text().replace("a/a001.flac", "a/a001.wav"))
+    with pytest.raises(KeyboardInterrupt):
+        prepare(Request(Table(file=table)), out, 1, interrupt_after(32))
+    soundfile.write(path, voice(1.0, 2), 16_000)
+    os.utime(path, ns=(1, 1))
+    store = prepare(Request(Table(file=table)), out, 1, no_progress)
+    assert (store.features_of(1) == logmel.features(soundfile.read(path, dtype="float32")[0])).all()
+    soundfile.write(path, voice(1.0, 3), 16_000)
+    with pytest.raises(DataError, match="made before the corpus changed"):
+        prepare(Request(Table(file=table)), out, 1, no_progress)
+
+
+def test_work_begun_with_other_library_versions_is_not_mixed(make_table, tmp_path, monkeypatch):
+    table, out = make_table({"a": 40}), tmp_path / "s"
+    with pytest.raises(KeyboardInterrupt):
+        prepare(Request(Table(file=table)), out, 1, interrupt_after(16))
+    monkeypatch.setattr("sottovoce.data.prepare.library_versions", lambda: {"soxr": "another"})
+    with pytest.raises(DataError, match="other options or library versions"):
+        prepare(Request(Table(file=table)), out, 1, no_progress)
+
+
+def test_the_disk_is_checked_before_a_folder_is_made(make_table, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=100_000))
+    with pytest.raises(DataError, match=r"needs about 8\d\d\.\d kB but its disk has 100\.0 kB free"):
+        prepare(Request(Table(file=make_table({"a": 40}))), tmp_path / "s", 1, no_progress)
+    assert not partial_path(tmp_path / "s").exists()
+
+
+def test_a_part_of_the_index_is_read_from_the_right_row_groups(make_table, tmp_path, monkeypatch):
+    monkeypatch.setattr("sottovoce.data.writer._INDEX_GROUP_ROWS", 4)
+    store = prepare(Request(Table(file=make_table({"a": 13}))), tmp_path / "s", 1, no_progress)
+    everything = store.index().to_pylist()
+    for start in range(13):
+        for stop in range(start + 1, 14):
+            assert store.index(rows=slice(start, stop)).to_pylist() == everything[start:stop]
+
+
+def test_every_part_of_a_broken_joined_utterance_is_listed(make_table, tmp_path):
+    table = make_table({"a": 40})
+    (table.parent / "a" / "a007.flac").write_bytes(b"broken")
+    store = prepare(Request(Table(file=table), Joining(least=4, most=4), 0.2), tmp_path / "s", 1, no_progress)
+    rejected = read_rejected(store.path)
+    used = {part for row in store.index().to_pylist() for part in row["parts"]}
+    assert len(rejected) == 4
+    assert "a/a007" in {one.utterance for one in rejected}
+    assert used | {one.utterance for one in rejected} == {f"a/a{number:03d}" for number in range(40)}
+    assert all("a007.flac" in one.detail for one in rejected)
+
+
+def test_pauses_stand_where_the_index_says(make_table, tmp_path):
+    request = Request(Table(file=make_table({"a": 12})), Joining(least=4, most=4))
+    store = prepare(request, tmp_path / "s", 1, no_progress)
+    row = store.index().to_pylist()[0]
+    audio = load_audio(row, store.root_of(0))
+    at = 0
+    for path, pause in zip(row["paths"], [*row["pauses"], 0], strict=True):
+        part = soundfile.read(store.root_of(0) / path, dtype="float32")[0]
+        assert (audio[at : at + len(part)] == part).all()
+        silence = round(pause * 16_000)
+        assert not audio[at + len(part) : at + len(part) + silence].any()
+        at += len(part) + silence
+    assert at == len(audio)
+
+
+def test_an_estimate_counts_segments_not_whole_recordings(tmp_path):
+    write_audio(tmp_path / "long.wav", 60.0)
+    entry = Entry("u", "a", "hello", "en", ("long.wav",), start=1.0, segment_seconds=2.0)
+    manifest = build_manifest(Corpus("x", tmp_path, ("en",), [entry]))
+    assert estimate(manifest).seconds == 2.0
+
+
+def test_a_store_travels_to_another_process_as_its_path(make_store):
+    store = make_store({"a": 3})
+    assert store.features.shape[0] > 0
+    packed = pickle.dumps(store)
+    assert len(packed) < 1000
+    assert (pickle.loads(packed).features == store.features).all()  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize("name", ["index.parquet", "speakers.parquet"])
+def test_damaged_tables_are_one_clear_error(make_store, name):
+    store = make_store({"a": 3})
+    (store.path / name).write_bytes(b"damaged")
+    with pytest.raises(DataError, match="is damaged"):
+        store.index(["speaker"]) if name == "index.parquet" else store.speaker_names()
+
+
+def test_a_name_that_cannot_become_a_store_is_refused_at_once(make_table, tmp_path, monkeypatch):
+    request = Request(Table(file=make_table({"a": 2})))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    with pytest.raises(DataError, match="is a link"):
+        prepare(request, tmp_path / "link", 1, no_progress)
+    monkeypatch.chdir(tmp_path / "folder")
+    with pytest.raises(DataError, match="cannot be replaced"):
+        prepare(request, Path(), 1, no_progress)
+    monkeypatch.chdir(tmp_path)
+    assert prepare(request, tmp_path / "folder", 1, no_progress).info.utterances == 2

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,3 +35,9 @@ def test_rank_ignores_input_order_and_nests(items, seed):
     assert order == rank(seed, "split", sorted(items, reverse=True))
     fewer = set(list(order)[:-1])
     assert rank(seed, "split", fewer) == [item for item in order if item in fewer]
+
+
+def test_a_number_from_an_array_is_the_same_key():
+    assert stream(0, "x", np.int64(5)).random() == stream(0, "x", 5).random() != stream(0, "x", "5").random()
+    with pytest.raises(TypeError):
+        stream(0, "x", 5.0)
