@@ -42,8 +42,9 @@ def print_table(title: str, header: list[str], rows: list[list[str]], text_colum
 class ProgressDisplay:
     """A progress bar with time left on a terminal, a line now and then elsewhere; call it with what, done, total."""
 
-    def __init__(self) -> None:
-        """Make the bar; it shows from __enter__ on."""
+    def __init__(self, hidden: bool = False) -> None:
+        """Make the bar; it shows from __enter__ on, or never if it is hidden (another process shows it)."""
+        self._hidden = hidden
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -52,7 +53,7 @@ class ProgressDisplay:
             TextColumn("left"),
             TimeRemainingColumn(),
             console=stderr,
-            disable=not stderr.is_terminal,
+            disable=hidden or not stderr.is_terminal,
         )
         self._tasks: dict[str, Any] = {}
         self._started: dict[str, tuple[float, int]] = {}
@@ -75,7 +76,9 @@ class ProgressDisplay:
             self._tasks[what] = self._bar.add_task(what, total=total or None, completed=done)
             self._started[what] = (time.monotonic(), done)
         self._bar.update(self._tasks[what], completed=done, total=total or None)
-        if not stderr.is_terminal and time.monotonic() - self._last_line > _LOG_SECONDS:
+        if self._hidden or stderr.is_terminal:
+            return
+        if time.monotonic() - self._last_line > _LOG_SECONDS:
             self._last_line = time.monotonic()
             since, first = self._started[what]
             rate = (done - first) / (self._last_line - since)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.cli import config, data, demo, train
+from sottovoce.cli import config, data, demo, recognise, train
 from sottovoce.cli.console import note
 from sottovoce.errors import SottoError
 from sottovoce.version import VERSION
@@ -21,6 +21,9 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
 app.add_typer(train.app, name="train")
+app.command("eval")(recognise.evaluate)
+app.command("transcribe")(recognise.transcribe)
+app.command("model")(recognise.model)
 app.command("demo")(demo.demo)
 
 

@@ -1,0 +1,138 @@
+"""sotto eval, sotto transcribe and sotto model: what a model is and what it can do."""
+
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sottovoce.cli.config import Preset, Settings
+from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table, stdout
+from sottovoce.cli.options import ALL_CORES, AsJson, Workers
+from sottovoce.config import resolve
+from sottovoce.data.selection import Selection
+from sottovoce.errors import ConfigError
+from sottovoce.files import gigabytes, write_json
+
+if TYPE_CHECKING:
+    from sottovoce.distributed import Group
+
+Checkpoint = Annotated[
+    Path, typer.Argument(metavar="CHECKPOINT", help="A model.safetensors, a checkpoint's folder or a run's folder.")
+]
+
+
+def evaluate(
+    checkpoint: Checkpoint,
+    store: Annotated[str, typer.Argument(metavar="STORE[@SPEAKERS]", help="What to evaluate on.")],
+    by: Annotated[list[str] | None, typer.Option("--by", help="Also by this column. Default: sex, age, ...")] = None,
+    batch_seconds: Annotated[float, typer.Option(min=1, help="Audio in one batch.")] = 120.0,
+    workers: Workers = ALL_CORES,
+    as_json: AsJson = False,
+) -> None:
+    """Print loss, WER and CER of a model on a store, per speaker and by group. Every utterance counts.
+
+    Example: sotto eval runs/digits stores/digits@heldout.txt --by sex
+    """
+    from sottovoce.distributed import run_workers  # noqa: PLC0415 - torch is loaded only where it is needed
+
+    selection = Selection.parse(store)
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        run_workers(_evaluate_worker, (checkpoint, selection, by, batch_seconds, result), workers, 1)
+        document = json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
+    if document is None:  # under torchrun, only rank 0 has it
+        return
+    if as_json:
+        print_json(document)
+    else:
+        _print_evaluation(document)
+
+
+def _evaluate_worker(
+    group: "Group", checkpoint: Path, selection: Selection, by: list[str] | None, batch_seconds: float, result: Path
+) -> None:
+    from sottovoce.evaluation.evaluate import evaluate as run_evaluation  # noqa: PLC0415
+    from sottovoce.evaluation.report import default_columns, report  # noqa: PLC0415
+    from sottovoce.model.recogniser import load_recogniser  # noqa: PLC0415
+
+    population = selection.open()
+    columns = default_columns(population.store) if by is None else by
+    there = population.store.index_columns()
+    for column in columns:
+        if column not in there:
+            raise ConfigError(f"{population.store.path} has no column {column!r}. It has: {', '.join(there)}.")
+    recogniser = load_recogniser(checkpoint)
+    with ProgressDisplay(hidden=not group.leads) as progress:
+        heard = run_evaluation(recogniser, population.store, population.all_rows(), group, batch_seconds, progress)
+    if group.leads:
+        write_json(result, report(population.store, heard, columns))
+
+
+def _print_evaluation(document: dict[str, Any]) -> None:
+    def line(name: str, scores: dict[str, Any]) -> list[str]:
+        rates = [f"{100 * scores['wer']:.2f}", f"{100 * scores['cer']:.2f}", f"{scores['loss']:.3f}"]
+        return [name, f"{scores['utterances']:,}", f"{scores['words']:,}", *rates]
+
+    rows = [line("all", document)]
+    for column, groups in document["groups"].items():
+        rows += [line(f"{column}={value}", scores) for value, scores in sorted(groups.items())]
+    rows += [line(f"worst: {one['speaker']}", one) for one in document["speakers"]["worst"]]
+    print_table(document["store"], ["", "utterances", "words", "WER %", "CER %", "loss"], rows)
+    quantiles = "  ".join(
+        f"{float(name):.0%}: {100 * value:.1f}" for name, value in document["speakers"]["wer_quantiles"].items()
+    )
+    stdout.print(f"WER % over {document['speakers']['count']} speakers, quantiles: {quantiles}", soft_wrap=True)
+
+
+def transcribe(
+    checkpoint: Checkpoint,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="wav, flac, mp3, ogg; any length and rate.")],
+    as_json: AsJson = False,
+) -> None:
+    """Print what is said in audio files; --json adds the time of every word.
+
+    Example: sotto transcribe runs/digits recording.mp3
+    """
+    from sottovoce.evaluation.transcribe import transcribe as listen  # noqa: PLC0415 - loads torch
+    from sottovoce.model.recogniser import load_recogniser  # noqa: PLC0415
+
+    recogniser = load_recogniser(checkpoint)
+    transcripts = [listen(recogniser, path) for path in files]
+    if as_json:
+        print_json([asdict(one) | {"text": one.text} for one in transcripts])
+        return
+    for one in transcripts:
+        stdout.print(one.text if len(files) == 1 else f"{one.file}: {one.text}", soft_wrap=True, markup=False)
+
+
+def model(
+    preset: Preset,
+    settings: Settings = None,
+    partition: Annotated[str, typer.Option(help="The layers: tensor, block or kind.")] = "tensor",
+    language: Annotated[str, typer.Option(help="The language, which decides the number of tokens.")] = "en",
+    as_json: AsJson = False,
+) -> None:
+    """Print the size of a preset's model, its layers, and the memory that training it needs.
+
+    Example: sotto model baseline --partition kind
+    """
+    from sottovoce.model.size import describe  # noqa: PLC0415 - loads torch
+
+    config = resolve(preset, settings or []).config
+    document = describe(config, partition, language)
+    if as_json:
+        print_json(document)
+        return
+    layers = document.pop("partition")
+    rows = [[name, f"{size:,}", f"{100 * size / document['parameters']:.3f}"] for name, size in layers.items()]
+    print_table(f"{preset}: layers by {partition}", ["layer", "parameters", "%"], rows)
+    memory = document["memory_bytes"]
+    note(
+        f"{document['parameters']:,} parameters in {document['layers']} layers. A training process needs about "
+        f"{gigabytes(memory['total'])}: parameters {gigabytes(memory['parameters'])}, gradients "
+        f"{gigabytes(memory['gradients'])}, optimizer {gigabytes(memory['optimizer'])}, activations of a micro-batch "
+        f"of {config.central.micro_batch_seconds:g} s {gigabytes(memory['activations'])}."
+    )

@@ -1,0 +1,128 @@
+"""Text from audio files of any length, format and rate, with the time of every word.
+
+A file is read in blocks and heard in windows of 18 s that overlap by 3 s; of every window the outputs in the middle are
+kept, so that each moment is decided by a window that has heard what comes before and after it. Memory does not grow
+with the length of the file. A file that fits into one window is heard as a whole, exactly as in evaluation.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+import soxr
+import torch
+
+from sottovoce.data.text import BLANK_ID, BOUNDARY_ID
+from sottovoce.errors import DataError
+from sottovoce.features import logmel
+from sottovoce.model.cape import SECONDS_PER_OUTPUT
+from sottovoce.model.encoder import STRIDE
+from sottovoce.model.recogniser import Recogniser
+
+Samples = npt.NDArray[np.float32]
+
+WINDOW_OUTPUTS = 600
+OVERLAP_OUTPUTS = 100
+_BLOCK_SECONDS = 10
+_SAMPLES_PER_OUTPUT = STRIDE * logmel.STRIDE_SAMPLES
+_WINDOW_SAMPLES = WINDOW_OUTPUTS * _SAMPLES_PER_OUTPUT + logmel.WINDOW_SAMPLES - logmel.STRIDE_SAMPLES
+_HOP_SAMPLES = (WINDOW_OUTPUTS - OVERLAP_OUTPUTS) * _SAMPLES_PER_OUTPUT
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word and when it was said."""
+
+    word: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What was said in one file."""
+
+    file: str
+    seconds: float
+    words: list[Word]
+
+    @property
+    def text(self) -> str:
+        """The words in one line."""
+        return " ".join(word.word for word in self.words)
+
+
+def transcribe(recogniser: Recogniser, path: Path) -> Transcript:
+    """Return what is said in a file."""
+    recogniser.encoder.eval()
+    spoken: list[tuple[int, int]] = []  # (output, token), repeats and blanks removed
+    previous = BLANK_ID
+    seconds = 0.0
+    try:
+        for first, window, ends in _windows(_blocks(path)):
+            best = _listen(recogniser, window)
+            begin = 0 if first == 0 else OVERLAP_OUTPUTS // 2
+            end = len(best) if ends else WINDOW_OUTPUTS - OVERLAP_OUTPUTS // 2
+            for place in range(begin, min(end, len(best))):
+                token = int(best[place])
+                if token not in (previous, BLANK_ID):
+                    spoken.append((first // _SAMPLES_PER_OUTPUT + place, token))
+                previous = token
+            seconds = (first + len(window)) / logmel.SAMPLE_RATE_HZ
+    except (soundfile.SoundFileError, OSError) as error:
+        raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}. Give an audio file.") from None
+    return Transcript(str(path), seconds, _words(spoken, recogniser.token_set.tokens))
+
+
+def _blocks(path: Path) -> Iterator[Samples]:
+    """Yield the file piece by piece, as mono at 16 kHz."""
+    with soundfile.SoundFile(path) as file:
+        rate = int(file.samplerate)
+        resampler = None if rate == logmel.SAMPLE_RATE_HZ else soxr.ResampleStream(rate, logmel.SAMPLE_RATE_HZ, 1)
+        while len(block := file.read(_BLOCK_SECONDS * rate, dtype="float32", always_2d=True)):
+            mono = block.mean(axis=1, dtype=np.float32)
+            yield mono if resampler is None else resampler.resample_chunk(mono)
+        if resampler is not None:
+            yield resampler.resample_chunk(np.zeros(0, dtype=np.float32), last=True)
+
+
+def _windows(blocks: Iterator[Samples]) -> Iterator[tuple[int, Samples, bool]]:
+    """Yield (first sample, samples, whether it is the last) of every window; neighbours overlap."""
+    held = np.zeros(0, dtype=np.float32)
+    first = 0
+    for block in blocks:
+        held = np.concatenate([held, block])
+        while len(held) > _WINDOW_SAMPLES:  # more follows, so this window is not the last
+            yield first, held[:_WINDOW_SAMPLES], False
+            held, first = held[_HOP_SAMPLES:], first + _HOP_SAMPLES
+    if len(held):
+        yield first, held, True
+
+
+def _listen(recogniser: Recogniser, samples: Samples) -> npt.NDArray[np.int64]:
+    """Return the best token of every output of a window."""
+    features = torch.from_numpy(logmel.features(samples).astype(np.float32))
+    if len(features) == 0:
+        return np.zeros(0, dtype=np.int64)
+    device = recogniser.flat.theta.device
+    with torch.inference_mode():
+        scores, _ = recogniser.encoder(features[None].to(device), torch.tensor([len(features)], device=device))
+    best: npt.NDArray[np.int64] = scores[0].argmax(dim=-1).cpu().numpy()
+    return best
+
+
+def _words(spoken: list[tuple[int, int]], tokens: tuple[str, ...]) -> list[Word]:
+    """Cut tokens into words at the boundaries."""
+    words: list[Word] = []
+    letters: list[tuple[int, int]] = []
+    for place, token in [*spoken, (0, BOUNDARY_ID)]:
+        if token != BOUNDARY_ID:
+            letters.append((place, token))
+        elif letters:
+            start, end = letters[0][0] * SECONDS_PER_OUTPUT, (letters[-1][0] + 1) * SECONDS_PER_OUTPUT
+            words.append(Word("".join(tokens[letter] for _, letter in letters), round(start, 2), round(end, 2)))
+            letters = []
+    return words

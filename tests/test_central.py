@@ -1,0 +1,167 @@
+"""Central training as a user runs it: killed, resumed, on several processes, with bad input."""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sottovoce.central.batches import epoch_of_steps, steps_from
+from sottovoce.randomness import stream
+
+TINY = [
+    *("model.blocks=2", "model.width=16", "model.heads=2", "model.mlp_width=32", "model.dropout=0.2"),
+    *("model.layer_drop=0.3", "central.micro_batch_seconds=4", "central.micro_batches=3", "central.steps=12"),
+    *(
+        "central.evaluate_every=6",
+        "central.checkpoint_every=2",
+        "central.schedule.lr=0.01",
+        "central.schedule.warmup=0",
+    ),
+]
+
+
+@pytest.fixture
+def command(make_store, tmp_path):
+    """Return the command line of a small training; further settings win."""
+    store = make_store({"a": 10, "b": 8, "c": 6})
+    (tmp_path / "train.txt").write_text("a\nb\n")
+    (tmp_path / "dev.txt").write_text("c\n")
+
+    def make(run: str, *settings: str, workers: int = 1, python: tuple[str, ...] = (sys.executable, "-m")) -> list[str]:
+        words = ["train", "central", "tiny", "--run", str(tmp_path / run), "--workers", str(workers)]
+        words += ["--train", f"{store.path}@{tmp_path}/train.txt", "--dev", f"{store.path}@{tmp_path}/dev.txt"]
+        if "torch.distributed.run" in python:
+            words = ["--", *words]
+        return [*python, "sottovoce", *words, *(word for setting in (*TINY, *settings) for word in ("--set", setting))]
+
+    return make
+
+
+def run(words: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+def losses(folder: Path) -> list[float]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "loss" in line] == list(range(1, 1 + sum("loss" in x for x in lines)))
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_bits(command, tmp_path):
+    assert run(command("whole")).returncode == 0
+    moments = random.Random(4)  # noqa: S311 - only to choose when to kill
+    kills = 0
+    for _ in range(5):
+        process = subprocess.Popen(command("killed"), stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 2.0 + 2.5 * moments.random()
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if process.poll() is None:
+            kills += 1
+            os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    finished = run(command("killed"))
+    assert finished.returncode == 0, finished.stderr
+    assert kills >= 1
+    assert digests(tmp_path / "killed" / "last") == digests(tmp_path / "whole" / "last")
+    assert digests(tmp_path / "killed" / "best") == digests(tmp_path / "whole" / "best")
+    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
+
+
+def test_two_processes_give_the_loss_curve_of_one(command, tmp_path):
+    assert run(command("one")).returncode == 0
+    assert run(command("two", workers=2)).returncode == 0
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
+    # The two dashes keep torchrun from taking our --run for one of its own options.
+    started = run(command("torchrun", python=torchrun))
+    assert started.returncode == 0, started.stderr
+    one = losses(tmp_path / "one")
+    assert len(one) == 12
+    assert losses(tmp_path / "two") == pytest.approx(one, rel=1e-4)
+    assert losses(tmp_path / "torchrun") == losses(tmp_path / "two")
+
+
+def test_a_loss_that_is_not_a_number_stops_with_the_batch_named(command, tmp_path):
+    assert run(command("run", "central.steps=2")).returncode == 0
+    before = digests(tmp_path / "run" / "last")
+    failed = run(
+        command("other", "central.optimizer={name: sgd}", "central.schedule.lr=1e30", "central.gradient_clip=null")
+    )
+    assert failed.returncode == 1
+    (line,) = [line for line in failed.stderr.splitlines() if line.startswith("error: ")]
+    assert "The loss of step" in line
+    assert "a/a0" in line or "b/b0" in line
+    assert "Traceback" not in failed.stderr
+    assert digests(tmp_path / "run" / "last") == before
+
+
+def test_a_run_goes_on_only_with_its_own_settings(command, tmp_path):
+    assert run(command("run", "central.steps=2")).returncode == 0
+    failed = run(command("run", "seed=5"))
+    assert failed.returncode == 1
+    assert "was started with another seed" in failed.stderr
+    longer = run(command("run", "central.steps=4"))
+    assert longer.returncode == 0
+    assert len(losses(tmp_path / "run")) == 4
+
+
+def test_sigterm_finishes_the_step_and_saves(command, tmp_path):
+    words = command("run", "central.steps=100000", "central.checkpoint_every=100000", "central.evaluate_every=100000")
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while not metrics.exists() or metrics.stat().st_size == 0:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.terminate()
+    assert process.wait(timeout=60) == 0
+    step = json.loads((tmp_path / "run" / "last" / "checkpoint.json").read_text())["step"]
+    assert step == len(losses(tmp_path / "run")) > 0
+
+
+def test_bad_input_is_one_line(sotto, make_store, tmp_path):
+    store = make_store({"a": 3, "b": 2})
+    (tmp_path / "a.txt").write_text("a\n")
+    words = ["train", "central", "tiny", "--workers", 1]
+    assert "data.train is required" in sotto(*words, "--run", tmp_path / "r").error
+    same = ["--train", store.path, "--dev", f"{store.path}@{tmp_path}/a.txt"]
+    assert "train and dev share 3 utterances" in sotto(*words, *same, "--run", tmp_path / "r").error
+    assert (
+        "no CUDA device"
+        in sotto(*words, "--train", store.path, "--run", tmp_path / "r", "--set", "hardware.device=cuda").error
+    )
+    bfloat = ["--set", "hardware.precision=bfloat16"]
+    assert "are for cuda" in sotto(*words, "--train", store.path, "--run", tmp_path / "r", *bfloat).error
+
+
+def test_every_utterance_comes_once_in_an_epoch():
+    frames = np.random.default_rng(0).integers(50, 900, size=137)
+    rows = np.arange(1000, 1137)
+    steps = epoch_of_steps(rows, frames, 20.0, 3, stream(0, "order"))
+    micro = [part for step in steps for part in step]
+    assert sorted(np.concatenate(micro).tolist()) == rows.tolist()
+    for part in micro:
+        assert len(part) * frames[part - 1000].max() <= 2000 or len(part) == 1
+    assert all(len(step) == 3 for step in steps[:-1])
+
+
+def test_a_resumed_order_is_the_order_it_would_have_had():
+    frames = np.random.default_rng(0).integers(50, 900, size=40)
+    rows = np.arange(40)
+
+    def first(start, count):
+        steps = steps_from(start, rows, frames, 20.0, 2, seed=1)
+        return [[part.tolist() for part in micro] for _, micro in (next(steps) for _ in range(count))]
+
+    assert first(0, 30)[13:] == first(13, 17)
