@@ -68,6 +68,7 @@ def test_what_cannot_be_used_says_why(tmp_path):
     whole = write_audio(tmp_path / "whole.flac", 2.0).read_bytes()
     mp3 = write_audio(tmp_path / "whole.mp3", 4.0).read_bytes()
     wav = write_audio(tmp_path / "whole.wav", 4.0).read_bytes()
+    ogg = write_audio(tmp_path / "whole.ogg", 4.0).read_bytes()
     aiff = write_audio(tmp_path / "whole.aiff", 4.0).read_bytes()
     bad = {
         "empty.mp3": (b"", Reason.EMPTY_AUDIO),
@@ -76,6 +77,7 @@ def test_what_cannot_be_used_says_why(tmp_path):
         "cut.mp3": (mp3[: len(mp3) // 2], Reason.TRUNCATED_AUDIO),
         "cut.wav": (wav[: len(wav) // 2], Reason.TRUNCATED_AUDIO),
         "cut.aiff": (aiff[: len(aiff) // 2], Reason.TRUNCATED_AUDIO),
+        "cut.ogg": (ogg[: len(ogg) // 2], Reason.TRUNCATED_AUDIO),
         "unknown.flac": (with_length(whole, 0), Reason.UNREADABLE_AUDIO),  # libsndfile cannot seek in it
         "false.flac": (with_length(whole, 2**36 - 1), Reason.UNREADABLE_AUDIO),
         "slow.wav": (wav[:24] + (1).to_bytes(4, "little") + wav[28:], Reason.UNREADABLE_AUDIO),

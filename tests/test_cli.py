@@ -197,3 +197,44 @@ def test_real_speech_through_the_command_line(sotto, real_speech, tmp_path):
     ]
     made = sotto(*words, "--out", tmp_path / "s", "--json").document
     assert (made["utterances"], made["speakers"]) == (418, 40)
+
+
+def test_what_people_write_is_never_taken_for_markup(sotto, make_table, tmp_path):
+    table = make_table({"y[/b]z": 2, "[red]x": 2})
+    label = "a$b_c^{$ :smile: [/x]"
+    outcome = sotto("data", "prepare", "table", table, "--out", tmp_path / "s[/x]", "--label", label, "--workers", 1)
+    assert outcome.code == 0, outcome.stderr
+    assert label in outcome.stdout
+    shown = sotto("data", "inspect", tmp_path / "s[/x]").stdout
+    assert "y[/b]z" in shown
+    assert "[red]x" in shown
+    assert sotto("data", "stats", tmp_path / "s[/x]", "--figure", tmp_path / "f.png").code == 0
+
+
+def test_export_notices_that_the_source_changed(sotto, make_table, tmp_path):
+    table = make_table({"ann": 2})
+    sotto("data", "prepare", "table", table, "--out", tmp_path / "s")
+    soundfile.write(table.parent / "ann" / "ann001.flac", [0.1] * 16_000, 16_000)
+    assert (
+        "has changed since" in sotto("data", "export", tmp_path / "s", "ann/ann001", "--out", tmp_path / "a.wav").error
+    )
+
+
+@pytest.mark.parametrize("name", ["tokens.npy", "token_offsets.npy", "speaker_offsets.npy"])
+def test_a_store_with_a_cut_file_does_not_open(sotto, make_store, tmp_path, name):
+    store = make_store({"a": 3})
+    content = (store.path / name).read_bytes()
+    for damaged in (b"", content[: len(content) // 2], content[:-1]):
+        (store.path / name).write_bytes(damaged)
+        assert "Prepare the store again" in sotto("data", "inspect", store.path).error
+
+
+def test_preparing_again_says_that_nothing_was_done(sotto, make_table, tmp_path):
+    words = ["data", "prepare", "table", make_table({"ann": 2}), "--out", tmp_path / "s", "--workers", 1]
+    sotto(*words)
+    assert "nothing was done" in sotto(*words).stderr
+    assert "would not be overwritten" in sotto(*words, "--dry-run").stderr
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    assert "not a text file" in sotto("data", "stats", tmp_path / "s", "--speakers", tmp_path / "binary").error
+    assert "holds lists" in sotto("data", "split", tmp_path / "s", "--where", "paths=x", "--out", tmp_path / "x").error
+    assert sotto("data", "stats", tmp_path / "s", "--figure", tmp_path).code == 1

@@ -144,3 +144,25 @@ def test_a_cut_manifest_is_one_clear_error(manifests):
     spec = Lhotse(recordings=manifests / "one.flac", supervisions=manifests / "supervisions.jsonl.gz")
     with pytest.raises(DataError, match="is not a JSON manifest"):
         build_manifest(spec.read())
+
+
+def test_a_list_of_one_channel_is_that_channel_and_other_lists_are_all_or_nothing(tmp_path):
+    left, right = voice(1, 1), voice(1, 2)
+    soundfile.write(tmp_path / "a.wav", np.stack([left, right], axis=1), 16_000, subtype="FLOAT")
+    recording = {"id": "r", "sources": [{"type": "file", "channels": [0, 1], "source": "a.wav"}]}
+    recording |= {"sampling_rate": 16000, "num_samples": 16000, "duration": 1.0}
+    lines = [
+        {"id": f"u{number}", "recording_id": "r", "start": 0, "duration": 1, "speaker": "a", "text": "hi", "channel": c}
+        for number, c in enumerate([[1], 1, [0, 1], [0, 2]])
+    ]
+    (tmp_path / "r.jsonl").write_text(json.dumps(recording) + "\n")
+    (tmp_path / "s.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    spec = Lhotse(recordings=tmp_path / "r.jsonl", supervisions=tmp_path / "s.jsonl")
+    manifest = build_manifest(spec.read())
+    audio = {row["utterance"]: load_audio(row, manifest.root) for row in manifest.table.to_pylist()}
+    assert np.allclose(audio["u0"], right)
+    assert np.allclose(audio["u1"], right)
+    assert np.allclose(audio["u2"], (left + right) / 2, atol=1e-6)
+    assert [one.utterance for one in manifest.rejected] == ["u3"]
+    (tmp_path / "r.jsonl").write_text(2 * (json.dumps(recording) + "\n"))
+    assert {one.detail for one in build_manifest(spec.read()).rejected} == {"recording r: two recordings have this id"}

@@ -98,3 +98,15 @@ def test_a_wrong_root_or_subset_says_what_is_there(corpus, tmp_path):
         LibriSpeech(root=corpus, subset=("dev-clean",)).read()
     with pytest.raises(DataError, match="is not there"):
         LibriSpeech(root=tmp_path / "nowhere", subset=("dev-clean",)).read()
+
+
+def test_an_id_twice_in_one_transcript_is_listed(corpus):
+    path = corpus / "train-clean-100" / "33" / "7" / "33-7.trans.txt"
+    path.write_text("33-7-0000 HELLO\n33-7-0001 THERE\n33-7-0002 NOW\n33-7-0000 SOMETHING ELSE\n")
+    write_audio(corpus / "train-clean-100" / "33" / "33-stray.flac", 1.0)
+    manifest = build_manifest(LibriSpeech(root=corpus, subset=("LS-100",)).read())
+    assert manifest.table["text"].to_pylist() == ["hello", "there", "now"]
+    assert {(one.utterance, str(one.reason)) for one in manifest.rejected} == {
+        ("33-7-0000", "duplicate id"),
+        ("33-stray", "no transcript"),
+    }

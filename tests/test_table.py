@@ -155,3 +155,72 @@ def test_audiomnist_and_its_digit_strings(real_speech, tmp_path):
     assert {len(row["text"].split()) for row in index} == {2, 3, 4, 5}
     spoken = store.info.seconds + sum(sum(row["pauses"]) for row in index)
     assert strings.info.seconds == pytest.approx(spoken, abs=0.1)
+
+
+@pytest.mark.parametrize("column", ["text", "note"])
+def test_an_unbalanced_quote_in_a_csv_never_swallows_rows_in_silence(tmp_path, column):
+    write_audio(tmp_path / "a.wav", 1.0)
+    rows = [f"a.wav,ann,hello,u{number},ok" for number in range(12)]
+    rows[4] = 'a.wav,ann,"oops,u4,ok' if column == "text" else 'a.wav,ann,hello,u4,"oops'
+    rows[8] = 'a.wav,ann,"well",u8,ok' if column == "text" else 'a.wav,ann,hello,u8,"fine"'
+    (tmp_path / "t.csv").write_text("\n".join(["path,speaker,text,id,note", *rows]) + "\n")
+    spec = Table(file=tmp_path / "t.csv", utterance_column="id")
+    with pytest.raises(DataError, match="unbalanced quote"):  # no row can be trusted
+        build_manifest(spec.read())
+
+
+def test_rows_inside_balanced_quotes_are_listed_one_by_one(tmp_path):
+    write_audio(tmp_path / "a.wav", 1.0)
+    rows = ["a.wav,ann,hello,u0", 'a.wav,ann,"hello', "a.wav,ann,hello,u1", 'there",u2', "a.wav,ann,hello,u3"]
+    (tmp_path / "t.csv").write_text("\n".join(["path,speaker,text,id", *rows]) + "\n")
+    manifest = build_manifest(Table(file=tmp_path / "t.csv", utterance_column="id").read())
+    assert manifest.table["utterance"].to_pylist() == ["u0", "u3"]
+    assert [one.utterance for one in manifest.rejected] == ["t.csv row 3", "t.csv row 4", "t.csv row 5"]
+
+
+def test_nothing_written_as_nan_is_nothing(tmp_path):
+    write_audio(tmp_path / "a.wav", 1.0)
+    pq.write_table(pa.table({"path": ["a.wav"], "speaker": [float("nan")], "text": ["hi"]}), tmp_path / "t.parquet")
+    manifest = build_manifest(Table(file=tmp_path / "t.parquet").read())
+    assert [str(one.reason) for one in manifest.rejected] == ["no speaker"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"path": ".", "speaker": "a", "text": "hi"},
+        {"path": "x" * 400, "speaker": "a", "text": "hi"},
+        {"path": "a\u0000b", "speaker": "a", "text": "hi"},
+        {"path": "a.wav", "speaker": "x\ny", "text": "hi"},
+        {"path": "a.wav", "speaker": "\ud800", "text": "hi"},
+        {"speaker": "a", "text": "hi"},
+    ],
+)
+def test_one_odd_row_never_stops_the_corpus(tmp_path, row):
+    write_audio(tmp_path / "a.wav", 1.0)
+    write_audio(tmp_path / "good.wav", 1.0)
+    good = {"path": "good.wav", "speaker": "a", "text": "hi"}
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(one) + "\n" for one in (good, row)))
+    store = prepare(Request(Table(file=tmp_path / "t.jsonl"), max_rejected=0.9), tmp_path / "s", 1, no_progress)
+    assert (store.info.utterances, store.info.rejected) == (1, 1)
+
+
+def test_a_cut_table_and_a_false_gz_are_one_clear_error(folder):
+    whole = write(folder, ".tsv.gz").read_bytes()
+    for content in (whole[:-12], b"not gzip"):
+        (folder / "t.tsv.gz").write_bytes(content)
+        with pytest.raises(DataError, match="is damaged"):
+            build_manifest(Table(file=folder / "t.tsv.gz").read())
+
+
+def test_a_table_of_speakers_has_one_row_each(folder):
+    (folder / "s.tsv").write_text("speaker\tsex\nann\tf\nann\tm\n")
+    spec = Table(file=write(folder, ".tsv"), speaker_table=folder / "s.tsv")
+    with pytest.raises(DataError, match="has 'ann' twice"):
+        build_manifest(spec.read())
+
+
+def test_columns_with_our_names_are_kept_under_others(folder):
+    (folder / "t.tsv").write_text("path\tspeaker\ttext\tframes\tcorpus_frames\trow\nx/one.wav\ta\thi\t1\t2\t3\n")
+    (row,) = build_manifest(Table(file=folder / "t.tsv").read()).table.to_pylist()
+    assert {row["corpus_frames"], row["corpus_corpus_frames"], row["corpus_row"]} == {"1", "2", "3"}

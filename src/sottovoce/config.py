@@ -65,7 +65,7 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     about: str = Field("", description="what this preset is for, in one line")
-    seed: int = Field(0, ge=0, description="the run seed, from which every random stream is derived")
+    seed: int = Field(0, ge=0, description="the run seed; a corpus has a seed of its own")
     corpus: CorpusOption = Field(default_factory=Synthetic, description="where the speech comes from")
     joining: Joining | None = Field(None, description="join utterances of a speaker into longer ones")
     users: Users = Field(default_factory=Users)

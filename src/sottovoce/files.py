@@ -37,10 +37,15 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
         temporary.unlink(missing_ok=True)
 
 
+def as_json(document: Any) -> bytes:
+    """Return a document as readable JSON, with the same bytes for the same content."""
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+
+
 def write_json(path: Path, document: Any) -> None:
-    """Write a JSON document whole, readable, and with the same bytes for the same content."""
+    """Write a JSON document whole."""
     with written_whole(path) as file:
-        file.write((json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
+        file.write(as_json(document))
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-stderr = Console(stderr=True, highlight=False)
-stdout = Console(highlight=False)
+stderr = Console(stderr=True, highlight=False, emoji=False)
+stdout = Console(highlight=False, emoji=False)
 
 _LOG_SECONDS = 10.0
 

@@ -52,7 +52,9 @@ def stats(
         population = speakers_population(Store.open(path), names)
         label = population.store.info.label
         label = label if label not in shown else f"{label} ({path})"
-        shown[label] = iid_population(population, seed) if iid else population
+        if iid:
+            label, population = f"{label} (IID)", iid_population(population, seed)
+        shown[label] = population
     picture = figure or Path("speakers.png")
     print_statistics([statistics_of(label, population) for label, population in shown.items()], picture, as_json)
     draw_speakers(shown, picture)
@@ -126,6 +128,8 @@ def export(
         samples = load_audio(row, opened.root_of(row["root"]))
     except BadAudio as fault:
         raise DataError(f"The source of {utterance} is no longer there or no longer good: {fault}.") from None
+    if len(samples) != round(row["seconds"] * SAMPLE_RATE_HZ):
+        raise DataError(f"The source of {utterance} has changed since the store was made: its length is another.")
     make_folder(target.absolute().parent)
     encoded = io.BytesIO()  # an error of the disk would be lost inside libsndfile
     soundfile.write(encoded, samples, SAMPLE_RATE_HZ, format=target.suffix[1:].upper())

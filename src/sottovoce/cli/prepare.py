@@ -9,14 +9,14 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from sottovoce.cli.config import Preset, Settings
-from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
+from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table, stdout
 from sottovoce.cli.options import ALL_CORES, AsJson, DryRun, Out, Seed, Workers
 from sottovoce.config import resolve
 from sottovoce.data.corpora import AnyCorpus, CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
 from sottovoce.data.estimate import estimate, estimate_synthetic, speed
 from sottovoce.data.joining import Joining
 from sottovoce.data.prepare import Request, prepare
-from sottovoce.data.store import REJECTED, Store
+from sottovoce.data.store import INFO, REJECTED, Store
 from sottovoce.data.writer import read_rejected
 from sottovoce.errors import ConfigError
 from sottovoce.files import gigabytes, require_free
@@ -57,8 +57,11 @@ def _run(request: Request, out: Path, workers: int, dry_run: bool, as_json: bool
         _say_what_would_be_done(request, out, workers, as_json)
         return
     started = time.monotonic()
+    was_there = (out / INFO).exists()
     with ProgressDisplay() as progress:
         store = prepare(request, out, workers, progress)
+    if was_there:
+        note(f"{out} was there already, made from the same corpus with the same options: nothing was done.")
     _summarise(store, time.monotonic() - started, as_json)
 
 
@@ -123,10 +126,16 @@ def _say_what_would_be_done(request: Request, out: Path, workers: int, as_json: 
             }
         )
         return
-    note(
+    if rejected > request.max_rejected * (expected.utterances + rejected):
+        note(f"It would stop: {rejected:,} utterances are already more than --max-rejected {request.max_rejected:g}.")
+    if (out / INFO).exists():
+        note(f"{out} is there already and would not be overwritten.")
+    stdout.print(
         f"Would make {out} from {label}: {expected.utterances:,} utterances of {speakers:,} speakers, about "
         f"{expected.seconds / 3600:.1f} h of audio, {gigabytes(expected.bytes)}, in about {seconds:.0f} s with "
-        f"{workers} workers. {rejected:,} utterances are already known to be unusable."
+        f"{workers} workers. {rejected:,} utterances are already known to be unusable.",
+        soft_wrap=True,
+        markup=False,
     )
 
 

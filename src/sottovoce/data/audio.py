@@ -22,6 +22,8 @@ _MISSING_SECONDS = 0.1  # MP3 headers may be off by a few frames; more is a cut 
 _BLOCK_SAMPLES = 1 << 22  # read in blocks: a header may announce any length, or none
 _UNKNOWN_LENGTH = 1 << 36  # FLAC's largest; libsndfile gives more where a header says nothing
 _RATES_HZ = (4_000, 400_000)
+_OGG_LARGEST_PAGE = 65_307
+_OGG_END_OF_STREAM = 4
 # libsndfile mends a WAV or AIFF header that announces more data than there is, and notes it in its log.
 _MENDED = re.compile(r"^\s*(?:data|SSND)\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE)
 _STREAMED_BYTES = 0x7FFFF000  # a header written before the length was known
@@ -58,6 +60,8 @@ def read_audio(
             if first:
                 file.seek(min(first, file.frames))
             samples = _read_blocks(file, wanted)
+            if file.format == "OGG" and not _ogg_is_whole(path):
+                raise BadAudio(Reason.TRUNCATED_AUDIO, f"{path.name}: the last page of its stream is missing")
     except FileNotFoundError:
         raise BadAudio(Reason.MISSING_FILE, str(path)) from None
     except (soundfile.SoundFileError, PermissionError, IsADirectoryError) as error:
@@ -77,6 +81,15 @@ def _announced(file: soundfile.SoundFile) -> int | None:
     if mended and int(mended[2]) < int(mended[1]) < _STREAMED_BYTES:
         return round(frames * int(mended[1]) / max(int(mended[2]), 1))
     return frames if 0 < frames < _UNKNOWN_LENGTH else None
+
+
+def _ogg_is_whole(path: Path) -> bool:
+    """Return whether the last page of an OGG file says that it is the last."""
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - _OGG_LARGEST_PAGE, 0))
+        end = file.read()
+    last = end.rfind(b"OggS")
+    return last >= 0 and len(end) > last + 5 and bool(end[last + 5] & _OGG_END_OF_STREAM)
 
 
 def _read_blocks(file: soundfile.SoundFile, wanted: int | None) -> Samples:

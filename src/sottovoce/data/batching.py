@@ -26,9 +26,14 @@ class Batching(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    seconds: float = Field(120.0, gt=0, description="audio in one batch, padding included (rows x longest)")
+    seconds: float = Field(
+        120.0, gt=0, allow_inf_nan=False, description="audio in one batch, padding included; 100 frames are a second"
+    )
     max_seconds_per_user: float | None = Field(
-        None, gt=0, description="audio of one user in one epoch, a new random part each time; null: all of it"
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="audio of one user in one epoch; null: all of it",
     )
     max_padding: float = Field(
         0.08, ge=0, le=1, description="largest share of padding in a micro-batch; 1: one micro-batch per batch"

@@ -72,6 +72,8 @@ def _require_mergeable(stores: Sequence[Store], out: Path) -> None:
         raise DataError(
             f"{partial_path(out)} is an unfinished preparation. Finish it, remove it or choose another --out."
         )
+    if not any(len(store) for store in stores):
+        raise DataError("The stores hold no utterances. There is nothing to merge.")
     first = stores[0]
     for store in stores[1:]:
         if store.info.tokens != first.info.tokens:

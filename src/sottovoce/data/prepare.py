@@ -29,7 +29,7 @@ from sottovoce.data.writer import (
 )
 from sottovoce.errors import DataError
 from sottovoce.features.logmel import DESCRIPTION
-from sottovoce.files import folder_bytes, make_folder, only_writer, require_free, write_json
+from sottovoce.files import as_json, folder_bytes, make_folder, only_writer, require_free, write_json
 from sottovoce.processes import Progress, map_ordered
 
 CHUNK_ROWS = 16  # small enough that two workers finish together, large enough that handing over costs nothing
@@ -101,7 +101,7 @@ def _already_there(request: Request, out: Path, workers: int, progress: Progress
 def _begin(request: Request, partial: Path) -> None:
     """Note what is being made and with what, or check that what was begun here is the same."""
     path, begun = partial / REQUEST, request.record() | {"features": DESCRIPTION, "versions": library_versions()}
-    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != begun:
+    if path.exists() and path.read_bytes() != as_json(begun):
         raise DataError(
             f"{partial} was begun with other options or library versions (see {path}). "
             "Choose another --out or remove it."

@@ -122,8 +122,13 @@ class Store:
         found, expected = (self.path / FEATURES).stat().st_size, self.info.frames * BYTES_PER_FRAME
         if found != expected:
             raise DataError(f"{self.path / FEATURES} has {found} bytes, not {expected}. Prepare the store again.")
-        if len(self.frame_offsets) != self.info.utterances + 1 or self.frame_offsets[-1] != self.info.frames:
-            raise DataError(f"{self.path / FRAME_OFFSETS} does not fit {INFO}. Prepare the store again.")
+        for name, offsets, count, end in (
+            (FRAME_OFFSETS, self.frame_offsets, self.info.utterances, self.info.frames),
+            (TOKEN_OFFSETS, self.token_offsets, self.info.utterances, len(self.tokens)),
+            (SPEAKER_OFFSETS, self.speaker_offsets, self.info.speakers, self.info.utterances),
+        ):
+            if len(offsets) != count + 1 or offsets[-1] != end:
+                raise DataError(f"{self.path / name} does not fit the rest. Prepare the store again.")
 
     def __len__(self) -> int:
         """Return the number of utterances."""

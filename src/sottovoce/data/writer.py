@@ -151,7 +151,7 @@ def write_rejected(folder: Path, rejected: Iterable[Rejection]) -> Path:
 
 def read_rejected(folder: Path) -> list[Rejection]:
     """Return what rejected.tsv lists."""
-    lines = (folder / names.REJECTED).read_text(encoding="utf-8").split("\n")[1:-1]
+    lines = (folder / names.REJECTED).read_text(encoding="utf-8", errors="replace").split("\n")[1:-1]
     rows = [line.split("\t") for line in lines]
     return [Rejection(row[0], row[1], Reason(row[2]), row[3]) for row in rows]
 

@@ -39,7 +39,7 @@ def speaker_distribution(populations: Mapping[str, UserAmounts], path: Path) -> 
         figure.savefig(file, format="png", dpi=150, metadata={"Software": None})
 
 
-def _histograms(axes: Axes, amounts: Mapping[str, npt.NDArray[np.generic]], label: str) -> None:
+def _histograms(axes: Axes, amounts: Mapping[str, npt.NDArray[np.generic]], what: str) -> None:
     """Draw one outline per population; a user without audio has no place on a logarithmic axis and is left out."""
     shown = {name: np.asarray(values, dtype=np.float64)[np.asarray(values) > 0] for name, values in amounts.items()}
     everything = np.concatenate(list(shown.values()))
@@ -49,14 +49,21 @@ def _histograms(axes: Axes, amounts: Mapping[str, npt.NDArray[np.generic]], labe
     for place, (name, values) in enumerate(shown.items()):
         share = 100 * np.histogram(values, edges)[0] / max(len(values), 1)
         colour = _COLOURS[place % len(_COLOURS)]
-        axes.stairs(share, edges, label=f"{name}: {len(values):,} speakers", color=colour, fill=True, alpha=0.35)
+        axes.stairs(
+            share,
+            edges,
+            label=f"{name}: {len(values):,} speakers".replace("$", r"\$"),
+            color=colour,
+            fill=True,
+            alpha=0.35,
+        )
         axes.stairs(share, edges, color=colour, linewidth=1.2)
     axes.set_xscale("log")
     axes.set_xlim(edges[0], edges[-1])
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel(label)
+    axes.set_xlabel(what)
     axes.set_ylabel("% of speakers")
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", alpha=0.3)

@@ -42,12 +42,17 @@ class Lhotse(CorpusSpec):
         return Corpus(label, self.audio_root or self.recordings.parent, (self.language,), self._rows())
 
     def _rows(self) -> Iterator[Entry | Rejection]:
-        recordings = {str(recording.get("id")): _Recording.of(recording) for recording in _read(self.recordings)}
+        recordings: dict[str, _Recording] = {}
+        for recording in _read(self.recordings):
+            name = str(recording.get("id"))
+            recordings[name] = _Recording.of(recording) if name not in recordings else _Recording.twice()
         for supervision in _read(self.supervisions):
             yield self._entry(supervision, recordings)
 
     def _entry(self, supervision: Json, recordings: "dict[str, _Recording]") -> Entry | Rejection:
-        utterance, speaker = str(supervision.get("id", "")), str(supervision.get("speaker") or "")
+        utterance, speaker = str(supervision.get("id") or ""), str(supervision.get("speaker") or "")
+        if not utterance:
+            return Rejection("", speaker, Reason.MALFORMED_ROW, "a supervision without an id")
         recording_id = str(supervision.get("recording_id", ""))
         recording = recordings.get(recording_id)
         if recording is None:
@@ -97,6 +102,11 @@ class _Recording:
             return cls((), 1.0, 0.0, str(fault) or type(fault).__name__)
 
     @classmethod
+    def twice(cls) -> "_Recording":
+        """Return what stands for two recordings of the same name: neither can be trusted."""
+        return cls((), 1.0, 0.0, "two recordings have this id")
+
+    @classmethod
     def _usable(cls, recording: Json) -> "_Recording":
         for source in recording["sources"]:
             if source["type"] != "file":
@@ -105,7 +115,7 @@ class _Recording:
             raise ValueError("it has transforms, which are not supported")
         files = tuple((str(source["source"]), tuple(source["channels"])) for source in recording["sources"])
         rate, seconds = float(recording["sampling_rate"]), float(recording["duration"])
-        if not files or not rate > 0 or not seconds > 0:
+        if not files or not rate > 0 or not 0 < seconds < math.inf:
             raise ValueError("it has no files, or no length")
         return cls(files, rate, seconds, None)
 
@@ -113,9 +123,11 @@ class _Recording:
         """Return the file that holds the channel, and the channel's place in it (None: average them all)."""
         if self.fault is not None:
             raise ValueError(self.fault)
-        if isinstance(channel, list):
-            if len(self.files) > 1:
-                raise ValueError(f"a supervision over channels {channel} of several files is not supported")
+        if isinstance(channel, list) and len(channel) == 1:
+            channel = channel[0]
+        if isinstance(channel, list):  # someone who is heard on all channels of one file
+            if len(self.files) != 1 or sorted(channel) != sorted(self.files[0][1]):
+                raise ValueError(f"a supervision over channels {channel}, which are not all those of one file")
             return self.files[0][0], None
         for path, channels in self.files:
             if channel in channels:

@@ -49,8 +49,14 @@ class LibriSpeech(CorpusSpec):
     def _rows(self, subsets: list[str]) -> Iterator[Entry | Rejection]:
         sex = _read_sex(self.root / "SPEAKERS.TXT")
         for subset in subsets:
-            for chapter in sorted(path for path in (self.root / subset).glob("*/*") if path.is_dir()):
-                yield from _chapter(chapter, self.root, subset, sex)
+            # iterdir, not glob: a folder that may not be read must be an error, not an empty folder.
+            for speaker in sorted(path for path in (self.root / subset).iterdir() if path.is_dir()):
+                for path in sorted(speaker.iterdir()):
+                    if path.is_dir():
+                        yield from _chapter(path, self.root, subset, sex)
+                    elif path.suffix == ".flac":
+                        detail = f"{path.relative_to(self.root)} is in no chapter"
+                        yield Rejection(path.stem, speaker.name, Reason.NO_TRANSCRIPT, detail)
 
 
 def _label(subsets: list[str]) -> str:
@@ -69,8 +75,8 @@ def _chapter(chapter: Path, root: Path, subset: str, sex: dict[str, str]) -> Ite
         path = chapter.relative_to(root) / f"{utterance}.flac"
         yield Entry(utterance, speaker, text, "en", (str(path),), extra=extra)
     known = {utterance for utterance, _ in transcripts}
-    for path in sorted(chapter.glob("*.flac")):
-        if path.stem not in known:
+    for path in sorted(chapter.iterdir()):
+        if path.suffix == ".flac" and path.stem not in known:
             yield Rejection(path.stem, speaker, Reason.NO_TRANSCRIPT, f"file {path.relative_to(root)}")
 
 

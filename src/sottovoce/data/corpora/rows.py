@@ -7,6 +7,7 @@ TSV is read without any quoting: a quote is a character like any other (Common V
 import csv
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from sottovoce.data.corpora.spec import require_file
 from sottovoce.errors import DataError
 
 Row = dict[str, str | None]
+_SWALLOWED = "\n"
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,14 @@ def _read_tsv(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]
 
 def _read_csv(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]:
     def split(file: TextIO) -> Iterator[tuple[str, list[str]]]:
-        reader = csv.reader(file)
+        reader = csv.reader(file, strict=True)
         before = 0
         for fields in reader:
-            lines = f"row {before + 1}" if reader.line_num == before + 1 else f"rows {before + 1} to {reader.line_num}"
+            # A line end inside quotes is most often an unbalanced quote that has swallowed rows: list each of them.
+            for line in range(before + 1, reader.line_num):
+                yield f"row {line}", [_SWALLOWED]
+            yield f"row {reader.line_num}", fields if reader.line_num == before + 1 else [_SWALLOWED]
             before = reader.line_num
-            yield lines, fields
 
     return _read_fields(path, required, split)
 
@@ -83,7 +87,9 @@ def _read_fields(
         for place, fields in lines:
             if not any(fields):
                 continue
-            if len(fields) != len(header):
+            if fields == [_SWALLOWED]:
+                yield Malformed(place, "a line end inside quotes: look for an unbalanced quote")
+            elif len(fields) != len(header):
                 yield Malformed(place, f"{len(fields)} fields where the header has {len(header)}")
             elif not _is_text("".join(fields)):
                 yield Malformed(place, "bytes that are not UTF-8")
@@ -97,7 +103,7 @@ def _whole(path: Path, rows: Iterator[Row | Malformed]) -> Iterator[Row | Malfor
         yield from rows
     except csv.Error as error:
         raise DataError(f"{path} cannot be read as CSV: {error}. Look for an unbalanced quote.") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error, pa.ArrowException) as error:
+    except (EOFError, zlib.error, pa.ArrowException, OSError) as error:
         raise DataError(f"{path} is damaged: {error}. Write it again.") from None
 
 
@@ -121,8 +127,8 @@ def _parsed(line: str) -> dict[str, Any] | str:
         return "bytes that are not UTF-8"
     try:
         row = json.loads(line)
-    except json.JSONDecodeError as error:
-        return f"not JSON: {error.msg}"
+    except (ValueError, RecursionError) as error:
+        return f"not JSON: {error}"
     return row if isinstance(row, dict) else "not a JSON object"
 
 
@@ -137,6 +143,8 @@ def _read_parquet(path: Path, required: dict[str, str]) -> Iterator[Row | Malfor
 def _as_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
+    if isinstance(value, float) and math.isnan(value):  # NaN, which is how many tools write "nothing"
+        return None
     return json.dumps(value, ensure_ascii=False, default=str)
 
 

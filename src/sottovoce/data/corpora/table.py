@@ -1,5 +1,6 @@
 """Any table of recordings: TSV, CSV, JSONL or Parquet with columns for path, speaker and text."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -9,6 +10,7 @@ from pydantic import Field
 from sottovoce.data.corpora.rows import Malformed, Row, read_rows
 from sottovoce.data.corpora.spec import CorpusSpec, require_file
 from sottovoce.data.manifest import Corpus, Entry, Reason, Rejection
+from sottovoce.errors import DataError
 
 
 class Table(CorpusSpec):
@@ -54,7 +56,7 @@ class Table(CorpusSpec):
         if not path:
             return Rejection("", speaker, Reason.MISSING_FILE, "the row names no file")
         language = (row.get(self.language_column) or "" if self.language_column else self.language[0]).lower()
-        utterance = row.get(self.utterance_column) if self.utterance_column else str(Path(path).with_suffix(""))
+        utterance = row.get(self.utterance_column) if self.utterance_column else os.path.splitext(path)[0]  # noqa: PTH122 - any text is a path here
         if language not in self.language:
             known = ", ".join(self.language)
             return Rejection(
@@ -67,5 +69,12 @@ class Table(CorpusSpec):
         """Return the further columns of every speaker, by speaker."""
         if self.speaker_table is None:
             return {}
-        rows = read_rows(self.speaker_table, {self.speaker_column: "--speaker-column"})
-        return {row.pop(self.speaker_column) or "": row for row in rows if not isinstance(row, Malformed)}
+        about: dict[str, Row] = {}
+        for row in read_rows(self.speaker_table, {self.speaker_column: "--speaker-column"}):
+            if isinstance(row, Malformed):
+                raise DataError(f"{self.speaker_table} {row.place}: {row.detail}. Mend the table of speakers.")
+            speaker = row.pop(self.speaker_column) or ""
+            if speaker in about:
+                raise DataError(f"{self.speaker_table} has {speaker!r} twice. Give one row per speaker.")
+            about[speaker] = row
+        return about
