@@ -103,7 +103,12 @@ def test_splits_are_written_once_and_can_be_used(sotto, make_table, tmp_path):
 def test_merging_on_the_command_line(sotto, make_table, tmp_path):
     for name in ("one", "two"):
         sotto("data", "prepare", "table", make_table({name: 2}, name=name), "--out", tmp_path / f"{name}-s")
-    outcome = sotto("data", "merge", tmp_path / "one-s", tmp_path / "two-s", "--out", tmp_path / "both", "--json")
+    words = ["data", "merge", tmp_path / "one-s", tmp_path / "two-s", "--out", tmp_path / "both", "--json"]
+    plan = sotto(*words, "--dry-run").document
+    assert not (tmp_path / "both").exists()
+    outcome = sotto(*words)
+    assert plan["utterances"] == outcome.document["subsets"][0]["utterances"]
+    assert plan["bytes"] == pytest.approx((tmp_path / "both" / "features.f16").stat().st_size, rel=0.06)
     assert outcome.document["subsets"][0]["speakers"] == 2
 
 

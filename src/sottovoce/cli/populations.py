@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sottovoce.cli.console import ProgressDisplay
+from sottovoce.cli.console import ProgressDisplay, print_json, stdout
 from sottovoce.cli.options import AsJson, Out, Seed, StorePath
 from sottovoce.cli.statistics import print_statistics
-from sottovoce.data.merge import merge
+from sottovoce.data.merge import merge, merged_bytes
 from sottovoce.data.population import (
     speakers_population,
     split_by_column,
@@ -20,7 +20,9 @@ from sottovoce.data.selection import read_speakers
 from sottovoce.data.statistics import statistics_of
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError
-from sottovoce.files import make_folder, write_json, written_whole
+from sottovoce.files import gigabytes, make_folder, require_free, write_json, written_whole
+
+_COPIED_BYTES_PER_SECOND = 200e6  # reading, writing and hashing on an ordinary disk
 
 
 def split(
@@ -114,6 +116,7 @@ def merge_stores(
     label: Annotated[
         str | None, typer.Option(help="The name shown in statistics (default: the labels with +).")
     ] = None,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Merge stores of the same languages into one.
@@ -124,6 +127,25 @@ def merge_stores(
     if same_speakers and prefix:
         raise ConfigError("Give --same-speakers or --prefix, not both.")
     opened = [Store.open(path) for path in stores]
+    if dry_run:
+        _say_what_would_be_merged(opened, out, as_json)
+        return
     with ProgressDisplay() as progress:
         store = merge(opened, out, same_speakers=same_speakers, prefix=prefix, label=label, progress=progress)
     print_statistics([statistics_of(store.info.label, speakers_population(store))], None, as_json)
+
+
+def _say_what_would_be_merged(stores: list[Store], out: Path, as_json: bool) -> None:
+    utterances, size = sum(len(store) for store in stores), merged_bytes(stores)
+    require_free(out, size)
+    seconds = size / _COPIED_BYTES_PER_SECOND
+    if as_json:
+        document = {"dry_run": True, "store": str(out), "utterances": utterances, "bytes": round(size)}
+        print_json(document | {"seconds": seconds})
+        return
+    stdout.print(
+        f"Would make {out} from {len(stores)} stores: {utterances:,} utterances, {gigabytes(size)}, in about "
+        f"{seconds:.0f} s.",
+        soft_wrap=True,
+        markup=False,
+    )

@@ -54,7 +54,7 @@ def _make(spec: type[Model], **values: Any) -> Model:
 
 def _run(request: Request, out: Path, workers: int, dry_run: bool, as_json: bool) -> None:
     if dry_run:
-        _say_what_would_be_done(request, out, workers, as_json)
+        say_what_would_be_done(request, out, workers, as_json)
         return
     started = time.monotonic()
     was_there = (out / INFO).exists()
@@ -97,7 +97,7 @@ def _summarise(store: Store, elapsed: float, as_json: bool) -> None:
         note(f"What was rejected, and why: {store.path / REJECTED}")
 
 
-def _say_what_would_be_done(request: Request, out: Path, workers: int, as_json: bool) -> None:
+def say_what_would_be_done(request: Request, out: Path, workers: int, as_json: bool) -> None:
     """Estimate size and time from a sample; the disk is checked as for a real preparation."""
     corpus = request.corpus
     corpus.check()

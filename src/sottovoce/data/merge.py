@@ -39,7 +39,7 @@ def merge(
     if not same_speakers:
         _refuse_common_speakers(table)
     _refuse_duplicates(table)
-    require_free(out, 1.05 * sum(store.info.frames for store in stores) * BYTES_PER_FRAME)
+    require_free(out, merged_bytes(stores))
     partial = partial_path(out)
     make_folder(partial)
     with only_writer(partial):
@@ -61,6 +61,11 @@ def merge(
             manifest_hash="",
         )
         return publish(partial, out)
+
+
+def merged_bytes(stores: Sequence[Store]) -> float:
+    """Return the size of a merged store, with a margin for its index."""
+    return 1.05 * sum(store.info.frames for store in stores) * BYTES_PER_FRAME
 
 
 def _require_mergeable(stores: Sequence[Store], out: Path) -> None:
