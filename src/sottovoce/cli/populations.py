@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from sottovoce.cli.console import ProgressDisplay, print_json, stdout
-from sottovoce.cli.options import AsJson, Out, Seed, StorePath
+from sottovoce.cli.options import AsJson, DryRun, Out, Seed, StorePath
 from sottovoce.cli.statistics import print_statistics
 from sottovoce.data.merge import merge, merged_bytes
 from sottovoce.data.population import (
