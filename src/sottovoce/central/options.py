@@ -30,6 +30,6 @@ class Hardware(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where there is one")
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16: autocast, on cuda only")
-    compile: bool = Field(False, description="torch.compile the model, on cuda only")
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16 is not available yet")
+    compile: bool = Field(False, description="torch.compile; not available yet")
     threads_per_worker: int = Field(1, ge=1, description="CPU threads of every process")

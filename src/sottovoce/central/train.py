@@ -137,8 +137,8 @@ def choose_device(config: Config) -> torch.device:
     if hardware.device == "cuda" and not cuda:
         raise ConfigError("hardware.device=cuda, but there is no CUDA device here. Use cpu or auto.")
     device = "cuda" if cuda and hardware.device != "cpu" else "cpu"
-    if device == "cpu" and (hardware.precision != "float32" or hardware.compile):
-        raise ConfigError("hardware.precision=bfloat16 and hardware.compile are for cuda. Use float32 on the CPU.")
+    if hardware.precision != "float32" or hardware.compile:
+        raise ConfigError("hardware.precision=bfloat16 and hardware.compile are not available yet. Use float32.")
     return torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device("cpu")
 
 
