@@ -1,5 +1,6 @@
 """sotto train: central training of seed models and baselines."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ from sottovoce.cli.config import Preset, Settings
 from sottovoce.cli.console import note, print_json, stderr
 from sottovoce.cli.options import ALL_CORES, AsJson, Workers
 from sottovoce.config import Resolved, resolve
+from sottovoce.data.selection import Selection
 from sottovoce.errors import DataError
 
 if TYPE_CHECKING:
@@ -21,14 +23,14 @@ _LOG_EVERY = 100
 Chosen = "STORE[@SPEAKERS]"
 
 
-def with_data(resolved_settings: list[str], **selections: str | None) -> list[str]:
+def with_data(given: list[str], **selections: str | None) -> list[str]:
     """Turn --train STORE@SPEAKERS and the like into settings."""
-    settings = list(resolved_settings)
+    settings = list(given)
     for name, text in selections.items():
         if text is not None:
-            store, at, speakers = text.partition("@")
-            settings.append(f"data.{name}.store={store}")
-            settings.append(f"data.{name}.speakers={speakers if at else 'null'}")
+            chosen = Selection.parse(text)
+            settings.append(f"data.{name}.store={chosen.store}")
+            settings.append(f"data.{name}.speakers={chosen.speakers or 'null'}")
     return settings
 
 
@@ -59,8 +61,6 @@ def central(
 
 
 def _report(run: Path, resolved: Resolved, as_json: bool) -> None:
-    import json  # noqa: PLC0415
-
     path = run / "last" / "checkpoint.json"
     if not path.exists():
         raise DataError(f"{run} holds no checkpoint.")

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from sottovoce.data.population import Population, speakers_population
@@ -45,10 +44,6 @@ def read_speakers(path: Path) -> list[str]:
 def require_disjoint(one: Population, other: Population, names: tuple[str, str]) -> None:
     """Raise DataError where two populations of one store share utterances."""
     if one.store.info.hash == other.store.info.hash:
-        common = np.intersect1d(_rows(one), _rows(other))
+        common = np.intersect1d(one.all_rows(), other.all_rows())
         if common.size:
             raise DataError(f"{names[0]} and {names[1]} share {common.size} utterances. Split the speakers first.")
-
-
-def _rows(population: Population) -> npt.NDArray[np.int64]:
-    return population.all_rows()
