@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import random
 import signal
@@ -107,6 +108,30 @@ def test_a_loss_that_is_not_a_number_stops_with_the_batch_named(command, tmp_pat
     assert digests(tmp_path / "run" / "last") == before
 
 
+def test_metrics_are_also_tensorboard_events_with_norms_per_layer(command, tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    assert run(command("run", "central.steps=4", "central.layer_norms_every=2")).returncode == 0
+    found = events.EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [event.step for event in found.Scalars("loss")] == [1, 2, 3, 4]
+    assert [event.value for event in found.Scalars("loss")] == pytest.approx(losses(tmp_path / "run"))
+    assert [event.step for event in found.Scalars("dev_wer")] == [4]
+    norms = [line["layer_gradient_norms"] for line in lines if "layer_gradient_norms" in line]
+    assert [line["step"] for line in lines if "layer_gradient_norms" in line] == [1, 3]
+    whole = [line["gradient_norm"] for line in lines if "layer_gradient_norms" in line]
+    assert [math.hypot(*layers.values()) for layers in norms] == pytest.approx(whole, rel=1e-6)
+    assert [event.value for event in found.Scalars("layer_gradient_norms/conv.weight")] == pytest.approx(
+        [layers["conv.weight"] for layers in norms]
+    )
+
+
+def test_training_stops_when_its_minutes_are_over(command, tmp_path):
+    assert run(command("run", "central.steps=1000000", "central.max_minutes=0.02")).returncode == 0
+    steps = len(losses(tmp_path / "run"))
+    assert json.loads((tmp_path / "run" / "last" / "checkpoint.json").read_text())["step"] == steps
+    assert 0 < steps < 1000
+
+
 def test_a_run_goes_on_only_with_its_own_settings(command, tmp_path):
     assert run(command("run", "central.steps=2")).returncode == 0
     failed = run(command("run", "seed=5"))
@@ -142,7 +167,7 @@ def test_bad_input_is_one_line(sotto, make_store, tmp_path):
         in sotto(*words, "--train", store.path, "--run", tmp_path / "r", "--set", "hardware.device=cuda").error
     )
     bfloat = ["--set", "hardware.precision=bfloat16"]
-    assert "are not available yet" in sotto(*words, "--train", store.path, "--run", tmp_path / "r", *bfloat).error
+    assert "hardware.precision=bfloat16 needs a CUDA device" in sotto(*words, "--train", store.path, "--run", tmp_path / "r", *bfloat).error
 
 
 def test_every_utterance_comes_once_in_an_epoch():

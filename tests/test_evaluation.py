@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import jiwer
 import numpy as np
@@ -106,6 +108,32 @@ def test_a_short_file_is_heard_as_in_evaluation_in_every_format(recogniser, make
         result = transcribe(recogniser, tmp_path / name)
         assert result.seconds == pytest.approx(25.0, abs=0.1)
         assert all(0 <= word.start < word.end <= 25.1 for word in result.words)
+
+
+def test_a_long_file_needs_no_more_memory_than_a_short_one(recogniser, real_speech, tmp_path):
+    recogniser.save(tmp_path / "model.safetensors")
+    spoken = []
+    for path in sorted((real_speech / "LibriSpeech").rglob("*.flac")):
+        spoken.append(soundfile.read(path, dtype="int16")[0])
+        if sum(map(len, spoken)) >= 600 * 16_000:
+            break
+    samples = np.concatenate(spoken)[: 600 * 16_000]
+    peaks = []
+    for seconds in (30, 600):
+        soundfile.write(tmp_path / "long.wav", samples[: seconds * 16_000], 16_000)
+        program = (
+            "import json, resource, sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
+            "from sottovoce.evaluation.transcribe import transcribe\n"
+            "from sottovoce.model.recogniser import load_recogniser\n"
+            "heard = transcribe(load_recogniser(Path(sys.argv[1])), Path(sys.argv[2]))\n"
+            "print(json.dumps([heard.seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))"
+        )
+        words = [sys.executable, "-c", program, str(tmp_path), str(tmp_path / "long.wav")]
+        heard_seconds, peak = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+        assert heard_seconds == pytest.approx(seconds, abs=0.1)
+        peaks.append(peak)
+    # The samples alone, read whole as float32, would take 37 MB.
+    assert peaks[1] < peaks[0] + 15, peaks
 
 
 def test_what_cannot_be_transcribed_is_one_line(recogniser, tmp_path, sotto):

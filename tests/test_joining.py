@@ -1,3 +1,5 @@
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +40,17 @@ def test_every_utterance_is_used_once_or_listed(counts, least, extra, seed):
     assert all(len([name for name in left_over if name[0] == speaker]) < least for speaker in counts)
 
 
+def test_every_utterance_is_used_so_many_times_in_other_company():
+    results = list(join_entries(entries({"a": 30, "b": 1}), Joining(least=2, most=5, times=4)))
+    (left_over,) = [result.utterance for result in results if isinstance(result, Rejection)]
+    assert left_over == "b0"
+    groups = [result.parts for result in results if isinstance(result, Entry)]
+    assert Counter(name for parts in groups for name in parts) == {f"a{number}": 4 for number in range(30)}
+    assert len(set(groups)) == len(groups) == len({result.utterance for result in results}) - 1
+    once = list(join_entries(entries({"a": 30, "b": 1}), Joining(least=2, most=5)))
+    assert [entry.parts for entry in once if isinstance(entry, Entry)] == groups[: len(once) - 1]
+
+
 def test_the_seed_and_the_speaker_decide_and_nothing_else():
     joining = Joining(least=2, most=5, seed=3)
     alone = list(join_entries(entries({"a": 30}), joining))
@@ -49,7 +62,7 @@ def test_the_seed_and_the_speaker_decide_and_nothing_else():
 @pytest.mark.parametrize("text", ["2", "2:", "5:2", "a:b", "0:3", "1:2:3"])
 def test_a_wrong_range_is_refused(text):
     with pytest.raises(ConfigError, match="such as 2:5"):
-        Joining.parse(text, 0)
+        Joining.parse(text, 1, 0)
 
 
 def test_parts_of_recordings_are_not_joined():

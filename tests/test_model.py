@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 
 from sottovoce.config import resolve
 from sottovoce.data.text import TokenSet
+from sottovoce.errors import ConfigError
+from sottovoce.hardware import Hardware
+from sottovoce.model.attention import attend, dropout
 from sottovoce.model.cape import centred_positions, embed
 from sottovoce.model.ctc import ctc_loss, greedy
 from sottovoce.model.encoder import Encoder, initialise, output_count
@@ -29,10 +32,12 @@ def make(options=SMALL, seed=0):
         ("narrow", 36 * (12 * 512**2 + 4 * 512) + 80 * 7 * 1024 + 1024 + 2 * 512 + 512 * 30 + 30 + 2, 296),
         ("wide", 36 * (12 * 1024**2 + 4 * 1024) + 80 * 7 * 2048 + 2048 + 2 * 1024 + 1024 * 30 + 30 + 2, 296),
         ("shallow", 2 + 861_696 + 16 * 7_080_960 + 1_536 + 23_070, 136),
+        ("tiny", 2 + 107_712 + 4 * (12 * 96**2 + 4 * 96) + 2 * 96 + 96 * 30 + 30, 40),
+        ("small", 2 + 287_232 + 6 * (12 * 256**2 + 4 * 256) + 2 * 256 + 256 * 30 + 30, 56),
         ("deep", 2 + 861_696 + 72 * 7_080_960 + 1_536 + 23_070, 584),
     ],
 )
-def test_the_papers_models_have_the_papers_sizes(preset, parameters, tensors):
+def test_the_presets_have_their_sizes(preset, parameters, tensors):
     with torch.device("meta"):
         encoder = Encoder(resolve(preset).config.model, 30)
     assert sum(parameter.numel() for parameter in encoder.parameters()) == parameters
@@ -175,3 +180,51 @@ def test_the_seed_decides_the_start():
 def test_heads_must_divide_the_width():
     with pytest.raises(ValueError, match="multiple of heads"):
         ModelOptions(width=30, heads=4)
+
+
+def test_attention_written_out_is_pytorchs():
+    q, k, v = torch.randn(3, 2, 4, 11, 8, generator=torch.Generator().manual_seed(0))
+    bias = torch.zeros(2, 1, 1, 11).masked_fill_(torch.arange(11) > 6, -torch.inf)
+    kept = dropout(torch.ones(2, 4, 11, 11), 0.25)
+    assert torch.allclose(attend(q, k, v, bias, 0.0), attend(q, k, v, bias, 1e-9), atol=1e-6)  # 1e-9 rounds to none
+    torch.manual_seed(3)
+    heard = attend(q, k, v, bias, 0.25)
+    torch.manual_seed(3)
+    kept = dropout(torch.ones(2, 4, 11, 11), 0.25)
+    weights = (q @ k.transpose(-1, -2) / 8**0.5 + bias).softmax(-1)
+    assert torch.allclose(heard, (weights * kept) @ v, atol=1e-6)
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.3, 0.5])
+def test_dropout_drops_its_share_and_keeps_the_mean(probability):
+    torch.manual_seed(0)
+    x = torch.ones(1001, 999, requires_grad=True)
+    dropped = dropout(x, probability)
+    zeros = (dropped == 0).double().mean().item()
+    assert zeros == pytest.approx(probability, abs=5 * (probability * (1 - probability) / x.numel()) ** 0.5)
+    assert dropped.max().item() == pytest.approx(1 / (1 - probability), rel=1e-4)
+    along = [(dropped == 0).double().mean(dim=dim).std().item() for dim in (0, 1)]
+    assert along == pytest.approx([(probability * (1 - probability) / 1e3) ** 0.5] * 2, rel=0.15)
+    dropped.sum().backward()
+    assert torch.equal(x.grad, dropped.detach())
+    torch.manual_seed(0)
+    assert torch.equal(dropout(x, probability), dropped)
+
+
+def test_lower_precision_and_compiling_are_refused_without_cuda():
+    for hardware in (Hardware(device="cpu", precision="bfloat16"), Hardware(device="cpu", compile=True)):
+        with pytest.raises(ConfigError, match="needs a CUDA device"):
+            hardware.open()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_bfloat16_and_compiling_give_nearly_the_same_loss():
+    losses = []
+    for hardware in (Hardware(), Hardware(precision="bfloat16"), Hardware(compile=True)):
+        encoder = make().to(hardware.open()).train()
+        hardware.speed_up_(encoder)
+        features = torch.randn(3, 120, 80, generator=torch.Generator().manual_seed(1)).cuda()
+        scores, outputs = encoder(features, torch.tensor([120, 100, 90]).cuda(), kept=[True, False, True])
+        targets, lengths = torch.ones(3, 2, dtype=torch.int64).cuda(), torch.tensor([2, 1, 1]).cuda()
+        losses.append(ctc_loss(scores, outputs, targets, lengths).sum().item())
+    assert losses[1:] == pytest.approx([losses[0]] * 2, rel=0.02)

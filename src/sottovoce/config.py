@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from sottovoce.central.options import Central, Hardware
+from sottovoce.central.options import Central
 from sottovoce.data.batching import Batching
 from sottovoce.data.corpora import CorpusOption
 from sottovoce.data.corpora.synthetic import Synthetic
@@ -24,6 +24,7 @@ from sottovoce.data.joining import Joining
 from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError
 from sottovoce.features.specaugment import SpecAugment
+from sottovoce.hardware import Hardware
 from sottovoce.model.options import ModelOptions
 
 Tree = dict[str, Any]

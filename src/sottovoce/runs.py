@@ -11,7 +11,7 @@ the configuration it was started with; two processes cannot write into one run.
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +135,8 @@ class Metrics:
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
         if self._events is not None:
-            for key, value in line.items():
-                if key != "step" and isinstance(value, int | float):
+            for key, value in _scalars(line):
+                if key != "step":
                     self._events.add_scalar(key, value, line["step"])
 
     def close(self) -> None:
@@ -144,6 +144,15 @@ class Metrics:
         self._file.close()
         if self._events is not None:
             self._events.close()
+
+
+def _scalars(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Yield the numbers of a line by name; those of a nested mapping as outer/inner."""
+    for key, value in line.items():
+        if isinstance(value, Mapping):
+            yield from _scalars(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float):
+            yield f"{prefix}{key}", value
 
 
 def _tensorboard(folder: Path) -> Any:

@@ -1,7 +1,5 @@
 """The options of central training."""
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from sottovoce.optim import AnyOptimizer, Lars, Schedule
@@ -22,14 +20,3 @@ class Central(BaseModel):
     evaluate_every: int = Field(1000, ge=1, description="steps between evaluations on dev")
     checkpoint_every: int = Field(1000, ge=1, description="steps between checkpoints")
     layer_norms_every: int | None = Field(None, ge=1, description="record gradient norms per layer every so many steps")
-
-
-class Hardware(BaseModel):
-    """What the computation runs on; none of it changes what is computed, except for rounding."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where there is one")
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16 is not available yet")
-    compile: bool = Field(False, description="torch.compile; not available yet")
-    threads_per_worker: int = Field(1, ge=1, description="CPU threads of every process")

@@ -76,7 +76,7 @@ class _Training:
     display: Display
     best_wer: float | None = None
     last_wer: float | None = None
-    saved: int = -1
+    evaluated: int = -1  # after how many steps the last evaluation was
     metrics: Metrics | None = None
     stop: _Stop = field(default_factory=_Stop)
 
@@ -102,7 +102,7 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display) -> None
     elapsed = 0.0
     if counters is not None:
         start, training.best_wer, training.last_wer = counters["step"], counters["best_wer"], counters["last_wer"]
-        training.saved = start
+        training.evaluated = counters["evaluated"]
         elapsed = run.cut_metrics(start) if group.leads else 0.0
     elif group.leads:
         run.cut_metrics(0)
@@ -122,24 +122,12 @@ def _set_up(group: Group, config: Config, run: Run, display: Display) -> _Traini
     dev = config.data.dev.open() if config.data.dev is not None else None
     if dev is not None:
         require_disjoint(train, dev, ("train", "dev"))
-    device = choose_device(config)
-    recogniser = Recogniser.make(config.model, train.store.token_set, device).initialise(config.seed)
+    recogniser = Recogniser.make(config.model, train.store.token_set, config.hardware.open()).initialise(config.seed)
+    config.hardware.speed_up_(recogniser.encoder)
     if dev is not None:
         recogniser.require_store(dev.store)
     state = config.central.optimizer.start(recogniser.flat.theta)
     return _Training(config, group, run, recogniser, state, train, dev, display)
-
-
-def choose_device(config: Config) -> torch.device:
-    """Return the device that the configuration asks for."""
-    hardware = config.hardware
-    cuda = torch.cuda.is_available()
-    if hardware.device == "cuda" and not cuda:
-        raise ConfigError("hardware.device=cuda, but there is no CUDA device here. Use cpu or auto.")
-    device = "cuda" if cuda and hardware.device != "cpu" else "cpu"
-    if hardware.precision != "float32" or hardware.compile:
-        raise ConfigError("hardware.precision=bfloat16 and hardware.compile are not available yet. Use float32.")
-    return torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device("cpu")
 
 
 def _loop(training: _Training, start: int, began: float) -> None:
@@ -164,7 +152,7 @@ def _loop(training: _Training, start: int, began: float) -> None:
             _evaluate(training, done, began)
         elif done % options.checkpoint_every == 0:
             _save(training, done, best=False)
-    if training.saved != done:
+    if training.evaluated != done:
         _evaluate(training, done, began)
 
 
@@ -189,6 +177,7 @@ def _one_step(training: _Training, step: int, micro: list[Any]) -> dict[str, Any
 def _evaluate(training: _Training, done: int, began: float) -> None:
     """Evaluate on dev, if there is one, and save a checkpoint."""
     best = False
+    training.evaluated = done
     if training.dev is not None:
         result = score(evaluate(training.recogniser, training.dev.store, training.dev.all_rows(), training.group))
         best = training.best_wer is None or result.wer < training.best_wer
@@ -200,9 +189,8 @@ def _evaluate(training: _Training, done: int, began: float) -> None:
 
 
 def _save(training: _Training, done: int, *, best: bool) -> None:
-    training.saved = done
     if training.group.leads:
-        counters = {"best_wer": training.best_wer, "last_wer": training.last_wer}
+        counters = {"best_wer": training.best_wer, "last_wer": training.last_wer, "evaluated": training.evaluated}
         training.run.save(done, training.recogniser, training.state, counters, best=best)
     training.group.barrier()
 

@@ -195,6 +195,9 @@ def table(
     concatenate: Annotated[
         str | None, typer.Option(metavar="LEAST:MOST", help="Join so many utterances of a speaker into one, e.g. 2:5.")
     ] = None,
+    times: Annotated[
+        int, typer.Option(min=1, help="Use every utterance so many times in --concatenate, in other company.")
+    ] = 1,
     seed: Seed = 0,
     max_rejected: MaxRejected = 0.05,
     workers: Workers = ALL_CORES,
@@ -219,7 +222,7 @@ def table(
         speaker_table=speaker_table,
         label=label,
     )
-    joining = Joining.parse(concatenate, seed) if concatenate else None
+    joining = Joining.parse(concatenate, times, seed) if concatenate else None
     _run(Request(corpus, joining, max_rejected), out, workers, dry_run, as_json)
 
 

@@ -1,12 +1,12 @@
 """Joining short utterances of one speaker into longer ones: spoken digits become strings of digits.
 
-Only whole recordings are joined. Promises: every utterance is used exactly once; which ones stand together, in which
-order and with which pauses depends only on the seed and the speaker; what cannot be placed (fewer utterances than the
-least) is listed.
+Only whole recordings are joined. Promises: every utterance is used exactly once, or `times` times, each time in other
+company; which ones stand together, in which order and with which pauses depends only on the seed and the speaker; what
+cannot be placed (fewer utterances than the least) is listed.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 
 import numpy as np
@@ -26,6 +26,7 @@ class Joining(BaseModel):
 
     least: int = Field(ge=1, description="the fewest utterances in one")
     most: int = Field(ge=1, description="the most utterances in one")
+    times: int = Field(1, ge=1, description="how many times every utterance is used, each time in other company")
     seed: int = Field(0, description="the seed of the order, the lengths and the pauses")
 
     @model_validator(mode="after")
@@ -35,11 +36,11 @@ class Joining(BaseModel):
         return self
 
     @classmethod
-    def parse(cls, text: str, seed: int) -> "Joining":
+    def parse(cls, text: str, times: int, seed: int) -> "Joining":
         """Read "2:5"."""
         try:
             least, most = (int(part) for part in text.split(":"))
-            return cls(least=least, most=most, seed=seed)
+            return cls(least=least, most=most, times=times, seed=seed)
         except ValueError:
             raise ConfigError(f"Expected --concatenate LEAST:MOST such as 2:5, not {text!r}.") from None
 
@@ -53,17 +54,20 @@ def join_entries(entries: Iterable[Entry], joining: Joining) -> Iterator[Entry |
     for speaker, group in groupby(ordered, key=attrgetter("speaker")):
         mine = list(group)
         rng = stream(joining.seed, "join", speaker)
-        shuffled = [mine[place] for place in rng.permutation(len(mine))]
-        sizes = _sizes(len(mine), joining, rng)
-        digits = len(str(len(sizes)))
-        first = 0
-        for number, size in enumerate(sizes):
-            name = f"{speaker}-joined-{number:0{digits}d}"
-            yield _joined(name, shuffled[first : first + size], rng)
-            first += size
-        for entry in shuffled[first:]:
+        groups = [group for _ in range(joining.times) for group in _grouped(mine, joining, rng)]
+        digits = len(str(len(groups)))
+        for number, parts in enumerate(groups):
+            yield _joined(f"{speaker}-joined-{number:0{digits}d}", parts, rng)
+        used = {entry.utterance for parts in groups for entry in parts}
+        for entry in [entry for entry in mine if entry.utterance not in used]:
             detail = f"{speaker} has {len(mine)}, which cannot be joined by {joining.least} to {joining.most}"
             yield Rejection(entry.utterance, speaker, Reason.TOO_FEW_TO_JOIN, detail)
+
+
+def _grouped(entries: list[Entry], joining: Joining, rng: np.random.Generator) -> list[list[Entry]]:
+    """Return the utterances in a random order, cut into groups to be joined."""
+    shuffled = iter([entries[place] for place in rng.permutation(len(entries))])
+    return [list(islice(shuffled, size)) for size in _sizes(len(entries), joining, rng)]
 
 
 def _sizes(count: int, joining: Joining, rng: np.random.Generator) -> list[int]:

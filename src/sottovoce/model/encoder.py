@@ -18,6 +18,7 @@ import torch.nn.functional as F  # noqa: N812 - everyone's name for it
 from torch import Tensor, nn
 
 from sottovoce.features.logmel import BINS
+from sottovoce.model.attention import attend, dropout
 from sottovoce.model.cape import centred_positions, embed
 from sottovoce.model.options import ModelOptions
 
@@ -43,24 +44,24 @@ class Block(nn.Module):
         self.w1 = nn.Linear(width, options.mlp_width, bias=False)
         self.w2 = nn.Linear(options.mlp_width, width, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the block's output for x (rows, outputs, width); mask (rows, 1, 1, outputs) is true for real keys."""
+    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """Return the block's output for x (rows, outputs, width); bias (rows, 1, 1, outputs) hides what is no key."""
         if self.pre_norm:
-            x = x + self._attention(self.ln1(x), mask)
+            x = x + self._attention(self.ln1(x), bias)
             return x + self._mlp(self.ln2(x))
-        x = self.ln1(x + self._attention(x, mask))
+        x = self.ln1(x + self._attention(x, bias))
         normal: Tensor = self.ln2(x + self._mlp(x))
         return normal
 
-    def _attention(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def _attention(self, x: Tensor, bias: Tensor | None) -> Tensor:
         rows, outputs, width = x.shape
         q, k, v = self.wqkv(x).view(rows, outputs, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        heard = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=self.dropout if self.training else 0.0)
+        heard = attend(q, k, v, bias, self.dropout if self.training else 0.0)
         mixed: Tensor = self.wf(heard.transpose(1, 2).reshape(rows, outputs, width))
         return mixed
 
     def _mlp(self, x: Tensor) -> Tensor:
-        inner = F.dropout(F.relu(self.w1(x)), self.dropout, self.training)
+        inner = dropout(F.relu(self.w1(x)), self.dropout if self.training else 0.0)
         outer: Tensor = self.w2(inner)
         return outer
 
@@ -72,6 +73,7 @@ class Encoder(nn.Module):
         """Make the parameters; `initialise` fills them."""
         super().__init__()
         self.options, self.tokens = options, tokens
+        self.training_precision: torch.dtype | None = None  # of the matrix products in training; None: float32
         self.input_scale = nn.Parameter(torch.ones(1))
         self.input_bias = nn.Parameter(torch.zeros(1))
         self.conv = nn.Conv1d(BINS, 2 * options.width, KERNEL, STRIDE, PADDING)
@@ -86,18 +88,25 @@ class Encoder(nn.Module):
 
         `shifts` moves each utterance's positions (training only); `kept` says which blocks are not dropped.
         """
+        lower = self.training_precision if self.training else None
+        with torch.autocast(features.device.type, lower, enabled=lower is not None):
+            return self._scores(features, frames, shifts, kept)
+
+    def _scores(
+        self, features: Tensor, frames: Tensor, shifts: Tensor | None, kept: Sequence[bool] | None
+    ) -> tuple[Tensor, Tensor]:
         outputs = output_count(frames)
         x = self._normalised(features, frames)
         x = F.glu(self.conv(x.transpose(1, 2)), dim=1).transpose(1, 2)
-        x = F.dropout(x, self.options.dropout, self.training)
-        positions = centred_positions(outputs, x.shape[1], x.dtype)
+        x = dropout(x, self.options.dropout if self.training else 0.0)
+        positions = centred_positions(outputs, x.shape[1], features.dtype)
         if shifts is not None:
             positions = positions + shifts.to(positions.dtype)[:, None]
         x = x + embed(positions, self.options.width)
-        mask = _key_mask(outputs, x.shape[1])
+        bias = _key_bias(outputs, x.shape[1], x.dtype)
         for number, block in enumerate(self.blocks):
             if kept is None or kept[number]:
-                x = block(x, mask)
+                x = block(x, bias)
         return self.output(self.ln(x)), outputs
 
     def _normalised(self, features: Tensor, frames: Tensor) -> Tensor:
@@ -115,11 +124,15 @@ def output_count(frames: Tensor) -> Tensor:
     return torch.div(frames + STRIDE - 1, STRIDE, rounding_mode="floor")
 
 
-def _key_mask(outputs: Tensor, longest: int) -> Tensor | None:
-    """Return which keys are real, or None where all are, which is faster."""
-    if bool((outputs == longest).all()):
+def _key_bias(outputs: Tensor, longest: int, dtype: torch.dtype) -> Tensor | None:
+    """Return what is added to attention scores: 0 for real keys, -inf for padding; None where all are real.
+
+    That is asked only on a CPU: the answer would make the host wait for another device.
+    """
+    if outputs.device.type == "cpu" and bool((outputs == longest).all()):
         return None
-    return (torch.arange(longest, device=outputs.device) < outputs[:, None])[:, None, None, :]
+    beyond = torch.arange(longest, device=outputs.device) >= outputs[:, None]
+    return torch.zeros(beyond.shape, dtype=dtype, device=outputs.device).masked_fill_(beyond, -math.inf)[:, None, None]
 
 
 def initialise(encoder: Encoder, generator: torch.Generator) -> None:
