@@ -79,6 +79,21 @@ def test_three_frames_make_one_output(frames):
     assert scores.shape[1] == int(outputs) == int(output_count(torch.tensor(frames))) == -(-frames // 3)
 
 
+def test_the_convolution_is_pytorchs():
+    encoder = make().double()
+    with torch.no_grad():
+        encoder.input_scale.fill_(1.3)
+        encoder.input_bias.fill_(-0.4)
+    frames = torch.tensor([50, 31])
+    features = torch.randn(2, 50, 80, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for row, count in enumerate(frames.tolist()):
+        mine = features[row : row + 1, :count]
+        normal = (mine - mine.mean()) / (mine.var(correction=0) + 1e-5).sqrt() * 1.3 - 0.4
+        expected = torch.nn.functional.conv1d(normal.transpose(1, 2), encoder.conv.weight, encoder.conv.bias, 3, 3)
+        found = encoder._convolved(features, frames)[row, : -(-count // 3)]
+        assert (found - expected[0].T).abs().max() < 1e-12
+
+
 def test_positions_follow_their_formula():
     positions = centred_positions(torch.tensor([5, 2]), 5, torch.float64)
     assert torch.allclose(positions[0], torch.tensor([-0.06, -0.03, 0.0, 0.03, 0.06], dtype=torch.float64))

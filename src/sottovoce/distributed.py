@@ -82,7 +82,7 @@ def run_workers(function: Callable[..., None], arguments: tuple[Any, ...], worke
     Under torchrun, its processes are used instead. With one worker everything happens in this process.
     """
     if workers == 1 or "RANK" in os.environ:
-        _set_up_process(threads)
+        torch.set_num_threads(threads)
         with under_torchrun() as group:
             function(group, *arguments)
         return
@@ -104,15 +104,6 @@ def run_workers(function: Callable[..., None], arguments: tuple[Any, ...], worke
                 process.join()
 
 
-def _set_up_process(threads: int) -> None:
-    """Set the threads of a process that computes, and keep its memory from growing.
-
-    oneDNN keeps compiled code for up to 1024 shapes of a convolution, half a gigabyte: batches have ever new shapes.
-    """
-    torch.set_num_threads(threads)
-    torch.backends.mkldnn.set_flags(_enabled=False)
-
-
 def _worker(
     function: Callable[..., None],
     arguments: tuple[Any, ...],
@@ -124,7 +115,7 @@ def _worker(
 ) -> None:
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    _set_up_process(threads)
+    torch.set_num_threads(threads)
     try:
         dist.init_process_group("gloo", init_method=f"file://{meeting / 'store'}", rank=rank, world_size=size)
         function(Group(rank, size), *arguments)

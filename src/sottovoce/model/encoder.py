@@ -96,9 +96,7 @@ class Encoder(nn.Module):
         self, features: Tensor, frames: Tensor, shifts: Tensor | None, kept: Sequence[bool] | None
     ) -> tuple[Tensor, Tensor]:
         outputs = output_count(frames)
-        x = self._normalised(features, frames)
-        x = F.glu(self.conv(x.transpose(1, 2)), dim=1).transpose(1, 2)
-        x = dropout(x, self.options.dropout if self.training else 0.0)
+        x = dropout(F.glu(self._convolved(features, frames), dim=-1), self.options.dropout if self.training else 0.0)
         positions = centred_positions(outputs, x.shape[1], features.dtype)
         if shifts is not None:
             positions = positions + shifts.to(positions.dtype)[:, None]
@@ -109,14 +107,32 @@ class Encoder(nn.Module):
                 x = block(x, bias)
         return self.output(self.ln(x)), outputs
 
-    def _normalised(self, features: Tensor, frames: Tensor) -> Tensor:
-        """Return the features with zero mean and unit variance over each row's own frames, scaled; zeros beyond."""
+    def _convolved(self, features: Tensor, frames: Tensor) -> Tensor:
+        """Return the convolution of (scale * normalised features + bias), zero beyond each row's own frames.
+
+        It is linear in scale and bias, which are pulled out of it: so nothing is ever differentiated with respect to
+        the features, and what is left are two matrix products.
+        """
         real = (torch.arange(features.shape[1], device=features.device) < frames[:, None])[..., None].to(features.dtype)
-        count = (frames * features.shape[2]).to(features.dtype)[:, None, None]
-        mean = (features * real).sum(dim=(1, 2), keepdim=True) / count
-        centred = (features - mean) * real
-        variance = (centred**2).sum(dim=(1, 2), keepdim=True) / count
-        return (centred * torch.rsqrt(variance + _VARIANCE_FLOOR) * self.input_scale + self.input_bias) * real
+        kernel = self.conv.weight.transpose(1, 2).flatten(1)
+        heard = F.linear(_windows(_normalised(features, real)), kernel)
+        present = F.linear(_windows(real), self.conv.weight.sum(dim=1))
+        assert self.conv.bias is not None
+        return self.input_scale * heard + self.input_bias * present + self.conv.bias
+
+
+def _windows(x: Tensor) -> Tensor:
+    """Return what the convolution sees at each output: KERNEL frames of (rows, frames, channels), one after another."""
+    return F.pad(x, (0, 0, PADDING, PADDING)).unfold(1, KERNEL, STRIDE).transpose(2, 3).flatten(2)
+
+
+def _normalised(features: Tensor, real: Tensor) -> Tensor:
+    """Return the features with zero mean and unit variance over each row's own frames, and zeros beyond."""
+    count = real.sum(dim=1, keepdim=True) * features.shape[2]
+    mean = (features * real).sum(dim=(1, 2), keepdim=True) / count
+    centred = (features - mean) * real
+    variance = (centred**2).sum(dim=(1, 2), keepdim=True) / count
+    return centred * torch.rsqrt(variance + _VARIANCE_FLOOR)
 
 
 def output_count(frames: Tensor) -> Tensor:
