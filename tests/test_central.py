@@ -167,7 +167,10 @@ def test_bad_input_is_one_line(sotto, make_store, tmp_path):
         in sotto(*words, "--train", store.path, "--run", tmp_path / "r", "--set", "hardware.device=cuda").error
     )
     bfloat = ["--set", "hardware.precision=bfloat16"]
-    assert "hardware.precision=bfloat16 needs a CUDA device" in sotto(*words, "--train", store.path, "--run", tmp_path / "r", *bfloat).error
+    assert (
+        "hardware.precision=bfloat16 needs a CUDA device"
+        in sotto(*words, "--train", store.path, "--run", tmp_path / "r", *bfloat).error
+    )
 
 
 def test_every_utterance_comes_once_in_an_epoch():

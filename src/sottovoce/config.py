@@ -24,8 +24,10 @@ from sottovoce.data.joining import Joining
 from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError
 from sottovoce.features.specaugment import SpecAugment
+from sottovoce.federated.options import Federated
 from sottovoce.hardware import Hardware
 from sottovoce.model.options import ModelOptions
+from sottovoce.privacy.options import Participation, Privacy
 
 Tree = dict[str, Any]
 
@@ -58,6 +60,7 @@ class Data(BaseModel):
     train: Selection | None = Field(None, description="the training set")
     dev: Selection | None = Field(None, description="chooses the best checkpoint")
     test: Selection | None = Field(None, description="evaluated at the end")
+    seed_model: Path | None = Field(None, description="the model that federated learning starts from; null: at random")
 
 
 class Config(BaseModel):
@@ -75,6 +78,9 @@ class Config(BaseModel):
     model: ModelOptions = Field(default_factory=ModelOptions)
     specaugment: SpecAugment | None = Field(default_factory=SpecAugment, description="null switches it off")
     central: Central = Field(default_factory=Central)
+    participation: Participation = Field(default_factory=Participation)
+    privacy: Privacy = Field(default_factory=Privacy)
+    federated: Federated = Field(default_factory=Federated)
     hardware: Hardware = Field(default_factory=Hardware)
 
 

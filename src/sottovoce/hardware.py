@@ -35,7 +35,9 @@ class Hardware(BaseModel):
             return torch.device("cuda", torch.cuda.current_device())
         for option, there in (("precision=bfloat16", self.precision != "float32"), ("compile=true", self.compile)):
             if there:
-                raise ConfigError(f"hardware.{option} needs a CUDA device. Leave it out to train on the CPU in float32.")
+                raise ConfigError(
+                    f"hardware.{option} needs a CUDA device. Leave it out to train on the CPU in float32."
+                )
         return torch.device("cpu")
 
     def speed_up_(self, encoder: "Encoder") -> None:

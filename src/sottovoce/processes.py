@@ -5,6 +5,7 @@ import ctypes
 import itertools
 import multiprocessing
 import os
+import queue
 import signal
 import sys
 import threading
@@ -62,6 +63,37 @@ def _interrupts_held() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if held:
         signal.raise_signal(signal.SIGINT)
+
+
+def ahead(items: Iterable[Task], depth: int) -> Iterator[Task]:
+    """Yield the items, of which up to `depth` are made ahead of time in a thread; an error in making one is raised."""
+    made: queue.Queue[Task | BaseException | None] = queue.Queue(depth)
+    stopped = threading.Event()
+
+    def put(item: Task | BaseException | None) -> bool:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                made.put(item, timeout=0.1)
+                return True
+        return False
+
+    def make() -> None:
+        try:
+            if all(put(item) for item in items):
+                put(None)
+        except BaseException as error:
+            put(error)
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    try:
+        while (item := made.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stopped.set()
+        thread.join()
 
 
 def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:

@@ -15,7 +15,7 @@ from sottovoce.data.selection import Selection
 from sottovoce.errors import DataError
 
 if TYPE_CHECKING:
-    from sottovoce.central.train import Status
+    from sottovoce.training import Status
 
 app = typer.Typer(help="Train recognisers.", no_args_is_help=True)
 
@@ -34,12 +34,17 @@ def with_data(given: list[str], **selections: str | None) -> list[str]:
     return settings
 
 
+Run = Annotated[Path, typer.Option("--run", help="The run's folder; an unfinished run in it goes on.")]
+Train = Annotated[str | None, typer.Option("--train", metavar=Chosen, help="What to train on.")]
+Dev = Annotated[str | None, typer.Option("--dev", metavar=Chosen, help="What chooses the best checkpoint.")]
+
+
 @app.command()
 def central(
     preset: Preset,
-    run: Annotated[Path, typer.Option("--run", help="The run's folder; an unfinished run in it goes on.")],
-    train: Annotated[str | None, typer.Option("--train", metavar=Chosen, help="What to train on.")] = None,
-    dev: Annotated[str | None, typer.Option("--dev", metavar=Chosen, help="What chooses the best checkpoint.")] = None,
+    run: Run,
+    train: Train = None,
+    dev: Dev = None,
     settings: Settings = None,
     workers: Workers = ALL_CORES,
     as_json: AsJson = False,
@@ -57,6 +62,38 @@ def central(
     resolved = resolve(preset, with_data(settings or [], train=train, dev=dev))
     threads = resolved.config.hardware.threads_per_worker
     run_workers(train_central, (resolved, run, TrainingDisplay), workers, threads)
+    _report(run, resolved, as_json)
+
+
+@app.command()
+def federated(
+    preset: Preset,
+    run: Run,
+    seed_model: Annotated[
+        Path | None, typer.Option("--seed-model", metavar="CHECKPOINT", help="The model to start from; else at random.")
+    ] = None,
+    train: Train = None,
+    dev: Dev = None,
+    test: Annotated[str | None, typer.Option("--test", metavar=Chosen, help="Evaluated once, at the end.")] = None,
+    settings: Settings = None,
+    workers: Workers = ALL_CORES,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model on users who keep their audio: local SGD, clipping, exact sums, noise, a server optimizer.
+
+    Killed and started again, it goes on and ends with the same bits, with any number of workers. A preset that names a
+    corpus and no store makes the corpus in RUN/corpus.
+
+    Example: sotto train federated quick --run runs/quick
+    """
+    from sottovoce.distributed import run_workers  # noqa: PLC0415 - torch is loaded only where it is needed
+    from sottovoce.federated.train import train_federated  # noqa: PLC0415
+
+    given = with_data(settings or [], train=train, dev=dev, test=test)
+    given += [] if seed_model is None else [f"data.seed_model={seed_model}"]
+    resolved = resolve(preset, given)
+    threads = resolved.config.hardware.threads_per_worker
+    run_workers(train_federated, (resolved, run, TrainingDisplay), workers, threads)
     _report(run, resolved, as_json)
 
 
@@ -95,7 +132,8 @@ class TrainingDisplay:
     def __call__(self, status: "Status") -> None:
         """Show how far the training is."""
         wer = "" if status.wer is None else f"  WER {100 * status.wer:.2f} %"
-        text = f"loss {status.loss:.3f}{wer}  {status.audio_seconds_per_second:.0f} s/s"
+        loss = "" if status.loss is None else f"loss {status.loss:.3f}"
+        text = f"{loss}{wer}  {status.speed}"
         self._bar.update(self._task, completed=status.step, total=status.steps, description=text)
         if not stderr.is_terminal and status.step % _LOG_EVERY == 0:
             note(f"step {status.step} of {status.steps}: {text}")

@@ -1,8 +1,9 @@
-"""Poisson cohorts: every user joins a central step independently with probability q.
+"""Cohorts: who takes part in a central step. Poisson: every user joins independently with probability q.
 
-Drawn by the gaps between members, which are geometric, so that a cohort costs O(cohort) time and memory, not
+It is drawn by the gaps between members, which are geometric, so that a cohort costs O(cohort) time and memory, not
 O(population). Guarantees: each user is in with probability q, independently of all others; an empty cohort is a valid
-draw; q = 1 is everyone and q = 0 is no one.
+draw; q = 1 is everyone and q = 0 is no one. Cohorts of fixed size, and everyone, are drawn where they are asked for:
+accounting must know.
 """
 
 import math
@@ -11,11 +12,25 @@ import numpy as np
 import numpy.typing as npt
 
 from sottovoce.errors import ConfigError
+from sottovoce.randomness import Randomness
 
 _LARGEST_POPULATION = 2**61  # a member and one gap after it still fit into int64
 
 
-def poisson_cohort(population: int, sampling_prob: float, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def draw_cohort(
+    sampling: str, population: int, cohort_size: float, sampling_prob: float, rng: Randomness
+) -> npt.NDArray[np.int64]:
+    """Return one cohort of the given kind among users 0 to population - 1, in ascending order."""
+    if sampling == "everyone":
+        return np.arange(population, dtype=np.int64)
+    if sampling == "poisson":
+        return poisson_cohort(population, sampling_prob, rng)
+    if cohort_size > population:
+        raise ConfigError(f"A cohort of {cohort_size:g} cannot be drawn from {population} users. Lower cohort_size.")
+    return np.sort(rng.choice(population, int(cohort_size), replace=False))
+
+
+def poisson_cohort(population: int, sampling_prob: float, rng: Randomness) -> npt.NDArray[np.int64]:
     """Return the members of one cohort among users 0 to population - 1, in ascending order."""
     if not 0 <= population <= _LARGEST_POPULATION:
         raise ConfigError(f"Expected 0 <= population={population} <= 2^61.")

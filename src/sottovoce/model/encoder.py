@@ -12,6 +12,7 @@ masked: in the normalisation, before the convolution, as attention keys; its pos
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - everyone's name for it
@@ -117,8 +118,7 @@ class Encoder(nn.Module):
         kernel = self.conv.weight.transpose(1, 2).flatten(1)
         heard = F.linear(_windows(_normalised(features, real)), kernel)
         present = F.linear(_windows(real), self.conv.weight.sum(dim=1))
-        assert self.conv.bias is not None
-        return self.input_scale * heard + self.input_bias * present + self.conv.bias
+        return self.input_scale * heard + self.input_bias * present + cast("Tensor", self.conv.bias)
 
 
 def _windows(x: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ class Partition:
     """The layers of a flat vector: each of its tensors, in order, belongs to one layer."""
 
     layers: tuple[str, ...]
+    tensors: tuple[str, ...]
     tensor_sizes: tuple[int, ...]
     tensor_layers: tuple[int, ...]  # for every tensor, the place of its layer in `layers`
 
@@ -92,7 +93,7 @@ def make_partition(names: Sequence[str], sizes: Sequence[int], partition: Partit
     assigned = [layer_of(name) for name in names]
     layers = tuple(dict.fromkeys(assigned))
     places = {layer: place for place, layer in enumerate(layers)}
-    return Partition(layers, tuple(sizes), tuple(places[layer] for layer in assigned))
+    return Partition(layers, tuple(names), tuple(sizes), tuple(places[layer] for layer in assigned))
 
 
 def _cut(vector: Tensor, sizes: Sequence[int]) -> list[Tensor]:

@@ -51,6 +51,12 @@ class Recogniser:
         self.flat.load_(torch.cat([parameter.detach().reshape(-1) for parameter in fresh.parameters()]))
         return self
 
+    def with_options(self, options: ModelOptions) -> "Recogniser":
+        """Return this model with other options that change no parameter: dropout and layer drop."""
+        other = Recogniser.make(options, self.token_set, self.flat.theta.device)
+        other.flat.load_(self.flat.theta)
+        return other
+
     def description(self) -> dict[str, Any]:
         """Return what the metadata say."""
         return {

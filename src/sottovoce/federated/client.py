@@ -1,0 +1,99 @@
+"""What one user does in one central step: local SGD from theta on its own audio. It leaves Delta_k = theta - theta_k.
+
+    theta_k = theta
+    for every local batch: g = gradient of (loss + mu/2 |theta_k - theta|^2), clipped to norm 1; theta_k -= local_lr * g
+
+Every random choice comes from streams named by (step, user, local step), so a user computes the same wherever it is
+computed. The batches need no model and may be prepared ahead of time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sottovoce.data.batching import Batch, Batching, epoch
+from sottovoce.data.store import Store
+from sottovoce.features.specaugment import SpecAugment
+from sottovoce.federated.options import Local
+from sottovoce.gradient import Micro, Streams, add_gradient, prepare_micro
+from sottovoce.model.recogniser import Recogniser
+from sottovoce.randomness import stream
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LocalBatch:
+    """A batch that is ready for the model: micro-batches with the share that each has in the mean loss."""
+
+    micro: tuple[Micro, ...]
+    streams: Streams
+
+    def __len__(self) -> int:
+        """Return the number of utterances."""
+        return sum(map(len, self.micro))
+
+
+def planned_batches(
+    rows: Rows, frames: Rows, batching: Batching, local: Local, rng: np.random.Generator
+) -> list[Batch]:
+    """Return the batches of one user's local work, in order; beyond the user's data a new shuffled epoch begins."""
+    if len(rows) == 0:
+        return []
+    if local.steps is None:
+        return [batch for _ in range(local.passes) for batch in epoch(rows, frames, batching, rng)]
+    batches: list[Batch] = []
+    while len(batches) < local.steps:
+        batches += epoch(rows, frames, batching, rng)
+    return batches[: local.steps]
+
+
+@dataclass(frozen=True)
+class Client:
+    """Everything that local work needs besides the model and the user's audio."""
+
+    store: Store
+    batching: Batching
+    local: Local
+    augment: SpecAugment | None
+    seed: int
+
+    def batches(self, step: int, user: int, rows: Rows) -> Iterator[LocalBatch]:
+        """Yield the user's local batches, ready for the model."""
+        order = stream(self.seed, "local-order", step, user)
+        planned = planned_batches(rows, self.store.frames_of(rows), self.batching, self.local, order)
+        for number, batch in enumerate(planned):
+            streams = Streams(self.seed, (step, user, number))
+            micro = [
+                prepare_micro(self.store, part, self.augment, streams, place) for place, part in enumerate(batch.micro)
+            ]
+            yield LocalBatch(tuple(micro), streams)
+
+    def start_(self, recogniser: Recogniser, theta: Tensor) -> None:
+        """Put the model where local work begins."""
+        recogniser.encoder.train()
+        recogniser.flat.load_(theta)
+
+    def step_(self, recogniser: Recogniser, theta: Tensor, batch: LocalBatch) -> Tensor:
+        """Take one local step; return the mean loss before it, without waiting for the device."""
+        flat, options = recogniser.flat, recogniser.options
+        flat.gradient.zero_()
+        kept = batch.streams.kept_blocks(options.blocks, options.layer_drop)
+        loss = torch.zeros((), device=theta.device)
+        for micro in batch.micro:
+            loss += add_gradient(recogniser, micro, kept, 1 / len(batch))
+        if self.local.prox_mu:
+            flat.gradient.add_(flat.theta, alpha=self.local.prox_mu).sub_(theta, alpha=self.local.prox_mu)
+        if self.local.gradient_clip is not None:
+            norm = torch.linalg.vector_norm(flat.gradient)
+            flat.gradient.mul_(torch.clamp(self.local.gradient_clip / norm, max=1.0))
+        flat.theta.sub_(flat.gradient, alpha=self.local.lr)
+        return loss / len(batch)
+
+    def delta_(self, recogniser: Recogniser, theta: Tensor) -> Tensor:
+        """Return Delta_k = theta - theta_k, in the place of the gradient."""
+        return torch.sub(theta, recogniser.flat.theta, out=recogniser.flat.gradient)

@@ -1,0 +1,49 @@
+"""The options of federated learning, apart from torch."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from sottovoce.optim import AnyOptimizer, Lamb, Schedule
+
+
+class Local(BaseModel):
+    """What a user does in one central step: SGD with a constant learning rate, no momentum, fresh each time."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    lr: float = Field(0.2, gt=0, allow_inf_nan=False, description="local_lr, the learning rate")
+    steps: int | None = Field(None, ge=1, description="T_loc, local steps; null: by epochs")
+    epochs: int | None = Field(None, ge=1, description="E, passes over the user's audio; null: by steps")
+    gradient_clip: float | None = Field(1.0, gt=0, description="largest norm of a local gradient; null: no clipping")
+    prox_mu: float = Field(0.0, ge=0, allow_inf_nan=False, description="FedProx adds mu/2 |theta_k - theta|^2; 0: none")
+
+    @model_validator(mode="after")
+    def _steps_or_epochs(self) -> "Local":
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("Expected steps or epochs, not both; set the other to null")
+        return self
+
+    @property
+    def passes(self) -> int:
+        """How many epochs, where local work goes by epochs: 10 as in the paper unless told otherwise."""
+        return 10 if self.epochs is None else self.epochs
+
+
+class Federated(BaseModel):
+    """How the central model is trained on users. The defaults are the paper's for Common Voice from a seed model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    local: Local = Field(default_factory=Local)
+    optimizer: AnyOptimizer = Field(default_factory=Lamb, description="lars, lamb, adam, adagrad or sgd")
+    schedule: Schedule = Field(
+        default_factory=lambda: Schedule(lr=0.002, decay="exponential", begin=750, rate=0.6, every=750),
+        description="the central learning rate over time",
+    )
+    partition: Literal["tensor", "block", "kind"] = Field(
+        "tensor", description="the layers of clipping and trust ratios"
+    )
+    central_steps: int = Field(2000, ge=1, description="T, the number of central steps")
+    evaluate_every: int = Field(100, ge=1, description="central steps between evaluations on dev")
+    checkpoint_every: int = Field(10, ge=1, description="central steps between checkpoints")

@@ -1,0 +1,56 @@
+"""One central step: the paper's algorithm, as it is written.
+
+    1. every user joins with probability q (Poisson)
+    2. each user k of the cohort runs local SGD from theta on its own audio
+    3. Delta_k = theta - theta_k
+    4. Delta_k is clipped, to C or layer by layer to C_h
+    5. Delta = (1 / qK) * sum over the cohort of Delta_k   (a public divisor, never the number of users that came)
+    6. noise of std sigma_dp * C is added to Delta, once
+    7. the server optimizer moves theta by Delta as its gradient
+
+This is the algorithm for reading, and what `engine.py`, which runs it on many processes, must equal to the bit.
+"""
+
+import torch
+from torch import Tensor
+
+from sottovoce.data.population import Population
+from sottovoce.federated.client import Client
+from sottovoce.federated.weights import user_weights
+from sottovoce.model.recogniser import Recogniser
+from sottovoce.optim import AnyOptimizer, State
+from sottovoce.privacy.clipping import add_clipped_, clip_factors
+from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.privacy.noise import add_noise_
+from sottovoce.randomness import stream
+
+
+def central_step(
+    t: int,
+    theta: Tensor,
+    population: Population,
+    recogniser: Recogniser,
+    client: Client,
+    mechanism: Mechanism,
+    server: AnyOptimizer,
+    state: State,
+    central_lr: float,
+) -> None:
+    """Move theta and the server's state by one central step with seeded randomness."""
+    cohort = mechanism.draw_cohort(len(population), stream(client.seed, "cohort", t))
+    weights = user_weights(population, cohort, mechanism.participation)
+    divisor = mechanism.divisor(int(weights.sum()))
+    largest = mechanism.require_range(len(cohort), divisor)
+
+    total = torch.zeros(theta.numel(), dtype=torch.int64)
+    for user, weight in zip(cohort.tolist(), weights.tolist(), strict=True):
+        client.start_(recogniser, theta)
+        for batch in client.batches(t, user, population.rows_of(user)):
+            client.step_(recogniser, theta, batch)
+        delta = client.delta_(recogniser, theta)
+        if bool(torch.isfinite(delta).all()):
+            factors = clip_factors(mechanism.partition.norms(delta), mechanism)
+            add_clipped_(total, delta, factors, weight, mechanism, largest)
+
+    add_noise_(total, mechanism.partition, mechanism.noise_stds(divisor), stream(client.seed, "noise", t))
+    server.step(theta, mechanism.average(total, divisor), state, central_lr, mechanism.partition)

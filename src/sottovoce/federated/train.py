@@ -1,0 +1,123 @@
+"""Federated training: T central steps, with evaluation, checkpoints and a log. Killed and started again, it goes on.
+
+    RUN/config.json, RUN/metrics.jsonl, RUN/checkpoints/, RUN/last, RUN/best    as in `runs.py`
+    RUN/corpus                                                                  the corpus, where the run made its own
+    RUN/result.json                                                             WER on dev and test, once finished
+
+With seeded randomness a run that was killed ends with the same bits as one that was not, for any number of workers.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sottovoce.config import Config, Resolved
+from sottovoce.data.population import Population, iid_population
+from sottovoce.data.selection import require_disjoint
+from sottovoce.distributed import Group
+from sottovoce.errors import ConfigError, DataError
+from sottovoce.federated.client import Client
+from sottovoce.federated.engine import Engine
+from sottovoce.federated.figures import Figures
+from sottovoce.files import make_folder, only_writer, write_json
+from sottovoce.model.recogniser import Recogniser, load_recogniser
+from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.runs import Run
+from sottovoce.training import Display, Status, Training, open_dev
+
+# What may be changed when a run goes on: none of it changes the steps already taken.
+MAY_CHANGE = ("federated.central_steps", "federated.evaluate_every", "federated.checkpoint_every", "data.test")
+RESULT_FILE = "result.json"
+
+
+def train_federated(group: Group, resolved: Resolved, folder: Path, make_display: Callable[[], Display]) -> None:
+    """Train for the configured number of central steps; rank 0 writes into `folder`."""
+    if group.leads:
+        make_folder(folder)
+        with only_writer(folder):
+            _train(group, resolved, Run(folder), make_display())
+    else:
+        _train(group, resolved, Run(folder), lambda _status: None)
+
+
+def _train(group: Group, resolved: Resolved, run: Run, display: Display) -> None:
+    config = resolved.config
+    users = open_users(config)
+    recogniser = _start_model(config, users)
+    dev = open_dev(config.data.dev, users, recogniser)
+    test = open_dev(config.data.test, users, recogniser)
+    if dev is not None and test is not None:
+        require_disjoint(dev, test, ("dev", "test"))
+    state = config.federated.optimizer.start(recogniser.flat.theta)
+    training = Training(resolved, group, run, recogniser, state, dev, display)
+    mechanism = Mechanism(config.privacy, config.participation, recogniser.flat.partition(config.federated.partition))
+    client = Client(users.store, config.batching, config.federated.local, config.specaugment, config.seed)
+    done = training.begin(MAY_CHANGE)
+    engine = Engine(group, users, recogniser, client, mechanism, config.federated.optimizer, state)
+    done = _loop(training, engine, done)
+    training.finish(done)
+    if done >= config.federated.central_steps:
+        _conclude(training, test, done)
+
+
+def open_users(config: Config) -> Population:
+    """Return the population that is trained on."""
+    if config.data.train is None:
+        raise ConfigError("data.train is required: the users. Give a store with --train.")
+    users = config.data.train.open()
+    return iid_population(users, config.seed) if config.users.iid else users
+
+
+def _start_model(config: Config, users: Population) -> Recogniser:
+    """Return the seed model, or a model at random."""
+    device = config.hardware.open()
+    if config.data.seed_model is None:
+        recogniser = Recogniser.make(config.model, users.store.token_set, device).initialise(config.seed)
+    else:
+        recogniser = load_recogniser(config.data.seed_model, device)
+        recogniser.require_store(users.store)
+        shape = {"dropout", "layer_drop"}
+        if recogniser.options.model_dump(exclude=shape) != config.model.model_dump(exclude=shape):
+            raise DataError(
+                f"{config.data.seed_model} has another shape than model.* of the preset. Choose the preset it was "
+                "trained with, or set model.* to its shape (see `sotto model`)."
+            )
+        recogniser = recogniser.with_options(config.model)
+    config.hardware.speed_up_(recogniser.encoder)
+    return recogniser
+
+
+def _loop(training: Training, engine: Engine, done: int) -> int:
+    """Take the central steps that are left; return how many are done."""
+    config = training.resolved.config
+    options = config.federated
+    while done < options.central_steps and not training.stop.agreed(training.group):
+        at = time.monotonic()
+        central_lr = options.schedule.at(done)
+        figures = engine.step(done, central_lr)
+        done += 1
+        line = {"central_lr": central_lr, **figures.line(diagnostics=config.privacy.diagnostics)}
+        training.write(done, line)
+        training.display(_status(training, figures, done, time.monotonic() - at))
+        if done % options.evaluate_every == 0:
+            training.evaluate(done)
+        elif done % options.checkpoint_every == 0:
+            training.save(done)
+    return done
+
+
+def _status(training: Training, figures: Figures, done: int, seconds: float) -> Status:
+    config = training.resolved.config
+    shown = figures.loss if config.privacy.diagnostics else None
+    speed = f"{figures.cohort / seconds:.1f} users/s" if config.privacy.diagnostics else f"{1 / seconds:.2f} steps/s"
+    return Status(done, config.federated.central_steps, shown, training.last_wer, speed)
+
+
+def _conclude(training: Training, test: Population | None, done: int) -> None:
+    """Evaluate on test, once, and write the result."""
+    scores = None if test is None else asdict(training.scores(test))
+    if training.group.leads:
+        result: dict[str, Any] = {"steps": done, "dev_wer": training.last_wer, "best_dev_wer": training.best_wer}
+        write_json(training.run.path / RESULT_FILE, result | {"test": scores})

@@ -1,0 +1,164 @@
+"""The mechanism: one object from which clip bounds, divisor, noise and z are derived, so that they cannot disagree.
+
+With K users, expected cohort S and sampling probability q = S/K, one release is
+
+    Delta = (1 / divisor) * sum over the cohort of w_k * clip(Delta_k)  +  N(0, (sigma_dp * C)^2)
+
+- Weights w_k are 1, or at most a public `weight_bound`; the divisor is q * W with a public total W (K for w = 1).
+  Adding or removing one user moves the sum by at most weight_bound * C, so z = sigma_dp * q * W / weight_bound:
+  sigma_dp * S for w = 1.
+- With q_min the divisor is max(q_min * W, the cohort's weight) (McMahan et al. 2018): one user moves the average by at
+  most 2 * weight_bound * C / (q_min * W).
+- With fixed-size cohorts one user is replaced by another, which moves the sum by up to twice as much.
+
+Sums are integers, multiples of `step`: see `clipping.py`. The noise is an integer too, so that sums are exact.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from sottovoce.data.cohort import draw_cohort
+from sottovoce.errors import ConfigError, PrivacyError
+from sottovoce.model.flat import Partition
+from sottovoce.privacy.options import Participation, Privacy
+from sottovoce.randomness import Randomness
+
+FRACTION_BITS = 38  # what one user adds to a coordinate is at most 2^38 steps
+WEIGHTS = 2**20  # the largest weight, as an integer
+_SUM_BITS = 62  # users and noise together stay below 2^62 steps
+_STEP_WITHOUT_CLIPPING = 2.0**-40
+_NOISE_TAIL = 16  # no float64 draw lies beyond so many standard deviations
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What one release does to the users' deltas."""
+
+    privacy: Privacy
+    participation: Participation
+    partition: Partition
+
+    @cached_property
+    def population(self) -> int:
+        """K."""
+        if self.participation.population is None:
+            raise ConfigError(
+                "participation.population is required: K is public and never counted from the data. Give it with "
+                "--set participation.population=..."
+            )
+        return self.participation.population
+
+    @cached_property
+    def cohort_size(self) -> float:
+        """S, the expected number of users in a step."""
+        everyone = self.participation.sampling == "everyone"
+        return float(self.population if everyone else self.participation.cohort_size)
+
+    @cached_property
+    def sampling_prob(self) -> float:
+        """q = S / K."""
+        return self.cohort_size / self.population
+
+    @cached_property
+    def weight_total(self) -> float:
+        """W, the public total of all users' weights."""
+        return self.participation.weight_total or float(self.population)
+
+    def draw_cohort(self, users: int, rng: Randomness) -> npt.NDArray[np.int64]:
+        """Return who takes part, among users 0 to users - 1."""
+        return draw_cohort(self.participation.sampling, users, self.cohort_size, self.sampling_prob, rng)
+
+    def divisor(self, cohort_weight: int) -> float:
+        """Return what the sum is divided by; the cohort's weight, in units of weight_unit, counts only with q_min."""
+        q_min = self.participation.q_min
+        if q_min is None:
+            return self.sampling_prob * self.weight_total
+        return max(q_min * self.weight_total, cohort_weight * self.weight_unit)
+
+    @property
+    def weight_unit(self) -> float:
+        """Weights are whole multiples of this, so that their sums are exact."""
+        return self.participation.weight_bound / WEIGHTS
+
+    def average(self, total: Tensor, divisor: float) -> Tensor:
+        """Return the released average of an integer sum, in float32."""
+        return total.double().mul_(self.step / divisor).float()
+
+    @cached_property
+    def z(self) -> float:
+        """The noise multiplier: the noise's std over what one user can change."""
+        bound, q_min = self.participation.weight_bound, self.participation.q_min
+        replaced = 2.0 if self.participation.sampling == "fixed" else 1.0
+        if q_min is not None:
+            return self.privacy.sigma_dp * q_min * self.weight_total / (2 * bound * replaced)
+        return self.privacy.sigma_dp * self.sampling_prob * self.weight_total / (bound * replaced)
+
+    @cached_property
+    def clip_norms(self) -> tuple[float, ...] | None:
+        """C_h of every layer; one number where clipping is global; None without clipping."""
+        norm, sizes = self.privacy.clip_norm, self.partition.sizes
+        if norm is None or self.privacy.clipping == "none":
+            return None
+        if self.privacy.clipping == "global":
+            return (norm,)
+        shares = [1.0] * len(sizes) if self.privacy.clipping == "uniform" else [float(size) for size in sizes]
+        if self.privacy.clipping == "weighted":
+            for place, layer in enumerate(self.partition.layers):
+                shares[place] *= self.privacy.mlp_weight if _in_group(layer, "mlp") else 1.0
+        return tuple(norm * math.sqrt(share / math.fsum(shares)) for share in shares)
+
+    @cached_property
+    def step(self) -> float:
+        """The unit of the integer sums: weight_bound * C * 2^-38."""
+        if self.clip_norms is None or self.privacy.clip_norm is None:
+            return self.participation.weight_bound * _STEP_WITHOUT_CLIPPING
+        return self.participation.weight_bound * self.privacy.clip_norm * 2.0**-FRACTION_BITS
+
+    def noise_stds(self, divisor: float) -> list[float]:
+        """Return the std of the noise on the sum, in steps, for every tensor of the partition."""
+        if self.privacy.sigma_dp == 0 or self.privacy.clip_norm is None:
+            return [0.0] * len(self.partition.tensor_sizes)
+        std = self.privacy.sigma_dp * self.privacy.clip_norm * divisor / self.step
+        analysis = self.privacy.noise_analysis
+        if analysis is None:
+            return [std] * len(self.partition.tensor_sizes)
+        inside = [_in_group(name, analysis.group) for name in self.partition.tensors]
+        return [std * (analysis.inside if there else analysis.outside) for there in inside]
+
+    def require_range(self, users: int, divisor: float) -> int:
+        """Return the most steps that one user may add to a coordinate so that no sum can wrap around, or raise."""
+        noise = _NOISE_TAIL * max(self.noise_stds(divisor))
+        room = 2**_SUM_BITS - math.ceil(noise)
+        if room < max(users, 1) * 2**FRACTION_BITS and self.clip_norms is not None:
+            raise PrivacyError(
+                f"A cohort of {users} users with noise of {noise / _NOISE_TAIL:.3g} steps does not fit into exact "
+                "sums. Lower participation.cohort_size or privacy.sigma_dp."
+            )
+        return int(max(room, 0) // max(users, 1))
+
+    @cached_property
+    def void(self) -> str | None:
+        """Why no finite epsilon can be claimed, in one line; None where it can."""
+        if self.privacy.sigma_dp == 0:
+            return "there is no noise (privacy.sigma_dp=0)"
+        if self.privacy.clipping == "none":
+            return "deltas are not clipped (privacy.clipping=none)"
+        if self.privacy.noise_analysis is not None:
+            return "noise differs between parameter groups (privacy.noise_analysis)"
+        return None
+
+
+_GROUPS = {"ln": ("ln1", "ln2", "ln"), "attention": ("wqkv", "wf"), "mlp": ("w1", "w2")}
+
+
+def _in_group(name: str, group: str) -> bool:
+    """Return whether a tensor or layer such as blocks.3.w1.weight or w1 belongs to a parameter group."""
+    parts = set(name.split("."))
+    if group == "rest":
+        return not any(part in parts for part in ("ln1", "ln2", "wqkv", "wf", "w1", "w2"))
+    return any(part in parts for part in _GROUPS.get(group, (group,)))

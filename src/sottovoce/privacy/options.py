@@ -1,0 +1,83 @@
+"""The options of participation and privacy, apart from torch, so that reading a preset stays fast."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Sampling = Literal["poisson", "fixed", "everyone"]
+ClippingName = Literal["none", "global", "uniform", "dim", "weighted"]
+RuleName = Literal["clip", "normalize"]
+GroupName = Literal["ln1", "wqkv", "wf", "ln2", "w1", "w2", "rest", "ln", "attention", "mlp"]
+
+
+class Participation(BaseModel):
+    """Who takes part in a central step, and how much each counts. All of it is public and none is counted from data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    population: int | None = Field(None, ge=1, description="K, the public number of users")
+    cohort_size: float = Field(1024, gt=0, allow_inf_nan=False, description="S, the expected number of users in a step")
+    sampling: Sampling = Field(
+        "poisson", description="poisson: each user with probability S/K; fixed: S users; everyone: all in every step"
+    )
+    weight: Literal["one", "utterances", "seconds"] = Field("one", description="what a user counts by")
+    weight_bound: float = Field(1.0, gt=0, allow_inf_nan=False, description="the most that a user counts")
+    weight_total: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="W, the public total of weights; null: K where all weights are one"
+    )
+    q_min: float | None = Field(
+        None, gt=0, le=1, description="divide by max(q_min W, the cohort's weight) instead of q W (biased)"
+    )
+
+    @model_validator(mode="after")
+    def _weights_have_a_total(self) -> "Participation":
+        if self.weight == "one":
+            if self.weight_bound != 1.0 or self.weight_total is not None:
+                raise ValueError("Expected no weight_bound and no weight_total where weight is one")
+        elif self.weight_total is None:
+            raise ValueError(f"Expected weight_total, a public number, where weight is {self.weight}")
+        if self.population is not None and self.sampling != "everyone" and self.cohort_size > self.population:
+            raise ValueError(f"Expected cohort_size={self.cohort_size:g} <= population={self.population}")
+        if self.sampling == "fixed" and self.cohort_size != int(self.cohort_size):
+            raise ValueError(f"Expected a whole cohort_size where sampling is fixed, not {self.cohort_size:g}")
+        return self
+
+
+class NoiseAnalysis(BaseModel):
+    """Noise that differs between parameter groups: for the paper's figures only. It voids the guarantee."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    group: GroupName = Field(description="the parameter group: a kind of layer, or ln, attention, mlp")
+    inside: float = Field(1.0, ge=0, description="factor of the noise on the group")
+    outside: float = Field(1.0, ge=0, description="factor of the noise on everything else")
+
+
+class Privacy(BaseModel):
+    """What bounds and hides one user: clipping, noise, and where their randomness comes from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    clip_norm: float | None = Field(None, gt=0, allow_inf_nan=False, description="C, the bound on a user's delta")
+    clipping: ClippingName = Field(
+        "none", description="none, global to C, or layer by layer: uniform, dim, weighted, with sum C_h^2 = C^2"
+    )
+    rule: RuleName = Field("clip", description="clip: the paper's; normalize: every layer to C_h once |delta| >= C")
+    mlp_weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="beta of `weighted`, for MLP layers")
+    sigma_dp: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="std of the noise on the average, in units of C; 0: no noise"
+    )
+    target_delta: float = Field(1e-9, gt=0, lt=1, description="delta of the (epsilon, delta) claim")
+    randomness: Literal["seeded", "secure"] = Field(
+        "seeded", description="of cohorts and noise: seeded repeats, for simulation; secure: the system's generator"
+    )
+    noise_analysis: NoiseAnalysis | None = Field(None, description="other noise on a parameter group: voids the claim")
+    diagnostics: bool = Field(True, description="log figures that are computed from private data, marked as such")
+
+    @model_validator(mode="after")
+    def _bounds_have_a_norm(self) -> "Privacy":
+        if self.clip_norm is None and (self.clipping != "none" or self.sigma_dp > 0):
+            raise ValueError("Expected clip_norm: clipping and noise are measured in it")
+        if self.noise_analysis is not None and self.sigma_dp == 0:
+            raise ValueError("Expected sigma_dp > 0 where noise_analysis is given")
+        return self
