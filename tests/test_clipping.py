@@ -103,9 +103,7 @@ def test_one_layer_is_global_clipping():
     one = make_partition(["w"], [sum(SIZES)], "tensor")
     found = []
     for kind in KINDS:
-        mech = Mechanism(
-            Privacy(clip_norm=0.01, clipping=kind), Participation(population=10, cohort_size=2), one
-        )
+        mech = Mechanism(Privacy(clip_norm=0.01, clipping=kind), Participation(population=10, cohort_size=2), one)
         total = torch.zeros(sum(SIZES), dtype=torch.int64)
         add_clipped_(total, delta, clip_factors(one.norms(delta), mech), WEIGHTS, mech, 2**62)
         found.append(total)

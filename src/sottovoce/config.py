@@ -49,6 +49,8 @@ class Users(BaseModel):
     seed_fraction: Annotated[str, BeforeValidator(_fraction)] | None = Field(
         None, description="share of speakers set apart for the seed model, such as 0.1 or 1/20"
     )
+    dev_speakers: int | None = Field(None, ge=1, description="set apart for dev where a run makes its own corpus")
+    test_speakers: int | None = Field(None, ge=1, description="set apart for test where a run makes its own corpus")
     iid: bool = Field(False, description="the IID control: utterances are dealt to users at random")
 
 

@@ -63,10 +63,15 @@ class Group:
             dist.barrier()
 
 
+def under_torchrun() -> bool:
+    """Return whether torchrun started this process."""
+    return "RANK" in os.environ
+
+
 @contextlib.contextmanager
-def under_torchrun() -> Iterator[Group]:
+def joined_group() -> Iterator[Group]:
     """Join the processes that torchrun started; without torchrun, be alone."""
-    if "RANK" not in os.environ:
+    if not under_torchrun():
         yield Group()
         return
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
@@ -81,9 +86,9 @@ def run_workers(function: Callable[..., None], arguments: tuple[Any, ...], worke
 
     Under torchrun, its processes are used instead. With one worker everything happens in this process.
     """
-    if workers == 1 or "RANK" in os.environ:
+    if workers == 1 or under_torchrun():
         torch.set_num_threads(threads)
-        with under_torchrun() as group:
+        with joined_group() as group:
             function(group, *arguments)
         return
     context = multiprocessing.get_context("spawn")
@@ -95,9 +100,12 @@ def run_workers(function: Callable[..., None], arguments: tuple[Any, ...], worke
         ]
         for process in started:
             process.start()
+        # Workers take SIGTERM as a wish to finish the step and save: pass it on and wait for them.
+        before = signal.signal(signal.SIGTERM, lambda *_: [process.terminate() for process in started])
         try:
             _wait(started, meeting)
         finally:
+            signal.signal(signal.SIGTERM, before)
             for process in started:
                 if process.is_alive():
                     process.kill()

@@ -1,6 +1,7 @@
 """sotto train: central training of seed models and baselines."""
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,18 +9,19 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sottovoce.cli.config import Preset, Settings
-from sottovoce.cli.console import note, print_json, stderr
+from sottovoce.cli.console import ProgressDisplay, note, print_json, stderr
 from sottovoce.cli.options import ALL_CORES, AsJson, Workers
 from sottovoce.config import Resolved, resolve
+from sottovoce.data.own_corpus import make_own_corpus
 from sottovoce.data.selection import Selection
-from sottovoce.errors import DataError
+from sottovoce.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from sottovoce.training import Status
 
 app = typer.Typer(help="Train recognisers.", no_args_is_help=True)
 
-_LOG_EVERY = 100
+_LOG_SECONDS = 10.0
 Chosen = "STORE[@SPEAKERS]"
 
 
@@ -86,12 +88,18 @@ def federated(
 
     Example: sotto train federated quick --run runs/quick
     """
-    from sottovoce.distributed import run_workers  # noqa: PLC0415 - torch is loaded only where it is needed
+    from sottovoce.distributed import run_workers, under_torchrun  # noqa: PLC0415 - torch is loaded only where needed
     from sottovoce.federated.train import train_federated  # noqa: PLC0415
 
     given = with_data(settings or [], train=train, dev=dev, test=test)
     given += [] if seed_model is None else [f"data.seed_model={seed_model}"]
     resolved = resolve(preset, given)
+    if resolved.config.data.train is None:
+        if under_torchrun():
+            raise ConfigError("data.train is required under torchrun: the users. Give a store with --train.")
+        with ProgressDisplay() as progress:
+            given += make_own_corpus(resolved.config, run, workers, progress)
+        resolved = resolve(preset, given)
     threads = resolved.config.hardware.threads_per_worker
     run_workers(train_federated, (resolved, run, TrainingDisplay), workers, threads)
     _report(run, resolved, as_json)
@@ -127,6 +135,7 @@ class TrainingDisplay:
             disable=not stderr.is_terminal,
         )
         self._task = self._bar.add_task("", total=None)
+        self._said = time.monotonic()
         self._bar.start()
 
     def __call__(self, status: "Status") -> None:
@@ -135,7 +144,9 @@ class TrainingDisplay:
         loss = "" if status.loss is None else f"loss {status.loss:.3f}"
         text = f"{loss}{wer}  {status.speed}"
         self._bar.update(self._task, completed=status.step, total=status.steps, description=text)
-        if not stderr.is_terminal and status.step % _LOG_EVERY == 0:
+        now = time.monotonic()
+        if not stderr.is_terminal and (now - self._said >= _LOG_SECONDS or status.step == status.steps):
             note(f"step {status.step} of {status.steps}: {text}")
+            self._said = now
         if status.step == status.steps:
             self._bar.stop()

@@ -1,0 +1,35 @@
+"""A run that is given no store makes its own: the corpus its preset names, in RUN/corpus, and lists of its speakers.
+
+RUN/corpus           the store
+RUN/train.txt, ...   the users, and the speakers set apart for dev and test, one a line
+"""
+
+from pathlib import Path
+
+from sottovoce.config import Config
+from sottovoce.data.population import split_by_count
+from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.store import Store
+from sottovoce.errors import ConfigError
+from sottovoce.files import written_whole
+from sottovoce.processes import Progress
+
+
+def make_own_corpus(config: Config, run: Path, workers: int, progress: Progress) -> list[str]:
+    """Prepare the preset's corpus and split its speakers; return the settings that select them."""
+    if not (config.users.dev_speakers and config.users.test_speakers):
+        raise ConfigError("data.train is required: the users. Give a store with --train.")
+    store = prepare(Request(config.corpus, config.joining), run / "corpus", workers, progress)
+    parts = _split(store, config.users.dev_speakers, config.users.test_speakers, config.seed)
+    settings = []
+    for name, speakers in parts.items():
+        with written_whole(run / f"{name}.txt") as file:
+            file.writelines(f"{speaker}\n".encode() for speaker in speakers)
+        settings += [f"data.{name}.store={run / 'corpus'}", f"data.{name}.speakers={run / f'{name}.txt'}"]
+    return settings
+
+
+def _split(store: Store, dev: int, test: int, seed: int) -> dict[str, list[str]]:
+    held_out, train = split_by_count(store.speaker_names().to_pylist(), dev + test, seed)
+    first, second = split_by_count(held_out, dev, seed)
+    return {"train": train, "dev": first, "test": second}
