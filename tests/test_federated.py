@@ -1,6 +1,5 @@
 """Federated training as a user runs it, and the limits in which it must be something simpler."""
 
-
 import numpy as np
 import pytest
 import torch

@@ -75,7 +75,16 @@ def test_the_log_says_what_is_not_private(command, tmp_path):
     steps = [line for line in lines(tmp_path / "run") if "central_lr" in line]
     for line in steps:
         assert set(line) == {
-            *("step", "central_lr", "server_norm", "noise_norm", "trust_ratios", "not_private", "elapsed_seconds")
+            *(
+                "step",
+                "central_lr",
+                "epsilon",
+                "server_norm",
+                "noise_norm",
+                "trust_ratios",
+                "not_private",
+                "elapsed_seconds",
+            )
         }
         inside = line["not_private"]
         assert 0 <= inside["share_clipped"] <= 1
@@ -86,6 +95,15 @@ def test_the_log_says_what_is_not_private(command, tmp_path):
     quiet = [line for line in lines(tmp_path / "quiet") if "central_lr" in line]
     assert all("not_private" not in line for line in quiet)
     assert digests(tmp_path / "quiet") == digests(tmp_path / "run")
+
+
+def test_a_run_without_a_guarantee_says_so(command, tmp_path):
+    analysis = "privacy.noise_analysis={group: mlp, inside: 1, outside: 0}"
+    finished = run(command("run", "federated.central_steps=1", analysis))
+    assert finished.returncode == 0
+    assert "No privacy guarantee: noise differs between parameter groups" in finished.stderr
+    assert lines(tmp_path / "run")[0]["guarantee"].startswith("none: noise differs")
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["guarantee"].startswith("none: noise differs")
 
 
 def descendants(pid: int) -> list[int]:

@@ -92,7 +92,7 @@ def test_noise_on_a_group_voids_the_guarantee():
     def stds(group, inside, outside):
         analysis = NoiseAnalysis(group=group, inside=inside, outside=outside)
         mech = make(Privacy(clip_norm=0.01, clipping="dim", sigma_dp=0.5, noise_analysis=analysis))
-        assert "noise differs" in mech.void
+        assert "noise differs" in mech.privacy.void
         full = make().noise_stds(20.0)[0]
         return [std / full for std in mech.noise_stds(20.0)]
 
@@ -101,9 +101,9 @@ def test_noise_on_a_group_voids_the_guarantee():
     assert stds("w1", 0.5, 1) == [1, 1, 0.5, 1, 1]
     assert stds("rest", 1, 0) == [1, 0, 0, 0, 1]
     assert stds("ln", 1, 0) == [0, 1, 0, 0, 0]
-    assert make().void is None
-    assert "no noise" in make(Privacy(clip_norm=1.0, clipping="dim")).void
-    assert "not clipped" in make(Privacy(clip_norm=1.0, sigma_dp=1.0)).void
+    assert make().privacy.void is None
+    assert "no noise" in make(Privacy(clip_norm=1.0, clipping="dim")).privacy.void
+    assert "not clipped" in make(Privacy(clip_norm=1.0, sigma_dp=1.0)).privacy.void
 
 
 def test_what_does_not_fit_into_exact_sums_is_refused():

@@ -48,3 +48,18 @@ def test_masks_stay_inside_each_utterance_and_differ_between_them():
 
 def test_nothing_is_masked_without_masks():
     assert not masked(100, SpecAugment(frequency_masks=0, time_masks=0)).any()
+
+
+def test_a_frequency_shift_moves_all_bins_of_an_utterance_alike():
+    options = SpecAugment(frequency_masks=0, time_masks=0, frequency_shift=3)
+    shifts = []
+    for seed in range(200):
+        features = np.tile(np.arange(80, dtype=np.float32), (2, 60, 1))
+        features[1, 40:] = -1.0
+        augment_(features, np.array([60, 40]), options, stream(seed, "specaugment"))
+        assert (features[1, 40:] == -1).all()  # padding stays
+        shift = int(40 - features[0, 0, 40])
+        assert (features[0] == np.clip(np.arange(80) - shift, 0, 79)).all()
+        shifts.append(shift)
+    assert sorted(set(shifts)) == [-3, -2, -1, 0, 1, 2, 3]
+    assert SpecAugment().frequency_shift == 0  # not in the paper

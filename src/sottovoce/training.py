@@ -32,6 +32,7 @@ class Status:
     loss: float | None
     wer: float | None
     speed: str
+    epsilon: float | None = None
 
 
 Display = Callable[[Status], None]

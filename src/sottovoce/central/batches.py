@@ -15,7 +15,7 @@ from sottovoce.features.logmel import FRAMES_PER_SECOND
 from sottovoce.randomness import stream
 
 Rows = npt.NDArray[np.int64]
-_JITTER = 0.1
+_JITTER = 0.03
 
 
 def epoch_of_steps(

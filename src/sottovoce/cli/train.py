@@ -101,6 +101,8 @@ def federated(
             given += make_own_corpus(resolved.config, run, workers, progress)
         resolved = resolve(preset, given)
     threads = resolved.config.hardware.threads_per_worker
+    if (void := resolved.config.privacy.void) is not None:
+        note(f"No privacy guarantee: {void}.")
     run_workers(train_federated, (resolved, run, TrainingDisplay), workers, threads)
     _report(run, resolved, as_json)
 
@@ -142,7 +144,8 @@ class TrainingDisplay:
         """Show how far the training is."""
         wer = "" if status.wer is None else f"  WER {100 * status.wer:.2f} %"
         loss = "" if status.loss is None else f"loss {status.loss:.3f}"
-        text = f"{loss}{wer}  {status.speed}"
+        epsilon = "" if status.epsilon is None else f"  epsilon {status.epsilon:.3g}"
+        text = f"{loss}{wer}{epsilon}  {status.speed}"
         self._bar.update(self._task, completed=status.step, total=status.steps, description=text)
         now = time.monotonic()
         if not stderr.is_terminal and (now - self._said >= _LOG_SECONDS or status.step == status.steps):

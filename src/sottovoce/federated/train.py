@@ -23,6 +23,7 @@ from sottovoce.federated.engine import Engine
 from sottovoce.federated.figures import Figures
 from sottovoce.files import make_folder, only_writer, write_json
 from sottovoce.model.recogniser import Recogniser, load_recogniser
+from sottovoce.privacy.accounting import Accountant
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.runs import Run
 from sottovoce.training import Display, Status, Training, open_dev
@@ -55,6 +56,8 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display) -> None
     mechanism = Mechanism(config.privacy, config.participation, recogniser.flat.partition(config.federated.partition))
     client = Client(users.store, config.batching, config.federated.local, config.specaugment, config.seed)
     done = training.begin(MAY_CHANGE)
+    if done == 0 and config.privacy.void is not None:
+        training.write(0, {"guarantee": f"none: {config.privacy.void}"})
     engine = Engine(group, users, recogniser, client, mechanism, config.federated.optimizer, state)
     done = _loop(training, engine, done)
     training.finish(done)
@@ -93,14 +96,16 @@ def _loop(training: Training, engine: Engine, done: int) -> int:
     """Take the central steps that are left; return how many are done."""
     config = training.resolved.config
     options = config.federated
+    accountant = Accountant(engine.mechanism)
     while done < options.central_steps and not training.stop.agreed(training.group):
         at = time.monotonic()
         central_lr = options.schedule.at(done)
         figures = engine.step(done, central_lr)
         done += 1
-        line = {"central_lr": central_lr, **figures.line(diagnostics=config.privacy.diagnostics)}
+        epsilon = accountant.epsilon(done)
+        line = {"central_lr": central_lr, "epsilon": epsilon, **figures.line(diagnostics=config.privacy.diagnostics)}
         training.write(done, line)
-        training.display(_status(training, figures, done, time.monotonic() - at))
+        training.display(_status(training, figures, done, epsilon, time.monotonic() - at))
         if done % options.evaluate_every == 0:
             training.evaluate(done)
         elif done % options.checkpoint_every == 0:
@@ -108,11 +113,11 @@ def _loop(training: Training, engine: Engine, done: int) -> int:
     return done
 
 
-def _status(training: Training, figures: Figures, done: int, seconds: float) -> Status:
+def _status(training: Training, figures: Figures, done: int, epsilon: float | None, seconds: float) -> Status:
     config = training.resolved.config
     shown = figures.loss if config.privacy.diagnostics else None
     speed = f"{figures.cohort / seconds:.1f} users/s" if config.privacy.diagnostics else f"{1 / seconds:.2f} steps/s"
-    return Status(done, config.federated.central_steps, shown, training.last_wer, speed)
+    return Status(done, config.federated.central_steps, shown, training.last_wer, speed, epsilon)
 
 
 def _conclude(training: Training, test: Population | None, done: int) -> None:
@@ -120,4 +125,6 @@ def _conclude(training: Training, test: Population | None, done: int) -> None:
     scores = None if test is None else asdict(training.scores(test))
     if training.group.leads:
         result: dict[str, Any] = {"steps": done, "dev_wer": training.last_wer, "best_dev_wer": training.best_wer}
-        write_json(training.run.path / RESULT_FILE, result | {"test": scores})
+        void = training.resolved.config.privacy.void
+        guarantee = None if void is None else f"none: {void}"
+        write_json(training.run.path / RESULT_FILE, result | {"test": scores, "guarantee": guarantee})

@@ -141,17 +141,6 @@ class Mechanism:
             )
         return int(max(room, 0) // max(users, 1))
 
-    @cached_property
-    def void(self) -> str | None:
-        """Why no finite epsilon can be claimed, in one line; None where it can."""
-        if self.privacy.sigma_dp == 0:
-            return "there is no noise (privacy.sigma_dp=0)"
-        if self.privacy.clipping == "none":
-            return "deltas are not clipped (privacy.clipping=none)"
-        if self.privacy.noise_analysis is not None:
-            return "noise differs between parameter groups (privacy.noise_analysis)"
-        return None
-
 
 _GROUPS = {"ln": ("ln1", "ln2", "ln"), "attention": ("wqkv", "wf"), "mlp": ("w1", "w2")}
 

@@ -81,3 +81,14 @@ class Privacy(BaseModel):
         if self.noise_analysis is not None and self.sigma_dp == 0:
             raise ValueError("Expected sigma_dp > 0 where noise_analysis is given")
         return self
+
+    @property
+    def void(self) -> str | None:
+        """Why no guarantee holds, in one line; None where one does."""
+        if self.sigma_dp == 0:
+            return "there is no noise (privacy.sigma_dp=0)"
+        if self.clipping == "none":
+            return "deltas are not clipped (privacy.clipping=none)"
+        if self.noise_analysis is not None:
+            return "noise differs between parameter groups (privacy.noise_analysis)"
+        return None
