@@ -21,6 +21,8 @@ lint: $(VENV)/.ready-dev
 
 bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/federated.py
 
 $(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

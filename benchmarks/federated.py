@@ -109,6 +109,7 @@ def memory(group: Group, path: Path, users: int, out: Path) -> None:
 def measured(function: Any, arguments: tuple[Any, ...], workers: int, folder: Path) -> Any:
     """Run a measurement in processes of its own and return what it wrote."""
     out = folder / "measured.json"
+    out.unlink(missing_ok=True)
     # Two processes even for one worker would differ; so one worker also runs in a process that is thrown away.
     import multiprocessing  # noqa: PLC0415
 
@@ -117,6 +118,8 @@ def measured(function: Any, arguments: tuple[Any, ...], workers: int, folder: Pa
     )
     process.start()
     process.join()
+    if process.exitcode != 0:
+        raise SystemExit("A measurement failed.")
     return json.loads(out.read_text())
 
 

@@ -128,12 +128,13 @@ def gemm_flops() -> float:
 
 
 def step_flops(options: ModelOptions, frames: Tensor) -> float:
-    """Return the operations of the matrix products of one step: forward once, backward twice that."""
+    """Return the operations of the matrix products of one step: forward, and backward twice that."""
     outputs = int(output_count(frames).max())
     rows, width = len(frames), options.width
-    per_output = 80 * 7 * 2 * width + options.blocks * (4 * width**2 + 2 * width * options.mlp_width) + width * TOKENS
+    per_output = options.blocks * (4 * width**2 + 2 * width * options.mlp_width) + width * TOKENS
     attention = options.blocks * 2 * outputs * width
-    return 3 * 2 * rows * outputs * (per_output + attention)
+    convolution = 80 * 7 * 2 * width  # backward once: nothing is differentiated with respect to the features
+    return 2 * rows * outputs * (3 * (per_output + attention) + 2 * convolution)
 
 
 def main() -> None:
@@ -141,11 +142,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--preset", default="tiny")
     parser.add_argument("--seconds", type=float, default=60.0, help="audio in the batch")
+    parser.add_argument("--dropout", type=float, help="instead of the preset's")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     options = resolve(arguments.preset).config.model.model_copy(update={"layer_drop": 0.0})
+    if arguments.dropout is not None:
+        options = options.model_copy(update={"dropout": arguments.dropout})
     data = batch(arguments.seconds)
     audio = float(data[1].sum()) / 100
     steps = {"ours": our_step(options), "plain": plain_step(options)}

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors import safe_open
 
 from sottovoce.central.batches import epoch_of_steps, steps_from
 from sottovoce.randomness import stream
@@ -95,17 +97,21 @@ def test_two_processes_give_the_loss_curve_of_one(command, tmp_path):
 
 
 def test_a_loss_that_is_not_a_number_stops_with_the_batch_named(command, tmp_path):
-    assert run(command("run", "central.steps=2")).returncode == 0
+    sgd = ("central.optimizer={name: sgd}", "central.gradient_clip=null", "central.checkpoint_every=1")
+    assert run(command("run", *sgd, "central.steps=2", "central.schedule={lr: 1e-6}")).returncode == 0
+    assert run(command("other", *sgd, "central.steps=2", "central.schedule={lr: 1e30}")).returncode == 1
     before = digests(tmp_path / "run" / "last")
-    failed = run(
-        command("other", "central.optimizer={name: sgd}", "central.schedule.lr=1e30", "central.gradient_clip=null")
-    )
+    config = tmp_path / "run" / "config.json"
+    config.write_text(config.read_text().replace("1e-06", "1e+30"))  # go on with a rate that diverges
+    failed = run(command("run", *sgd, "central.schedule={lr: 1e30}"))
     assert failed.returncode == 1
     (line,) = [line for line in failed.stderr.splitlines() if line.startswith("error: ")]
-    assert "The loss of step" in line
-    assert "a/a0" in line or "b/b0" in line
+    assert "is not finite" in line or ("The loss of step" in line and ("a/a0" in line or "b/b0" in line))
     assert "Traceback" not in failed.stderr
-    assert digests(tmp_path / "run" / "last") == before
+    step = json.loads((tmp_path / "run" / "last" / "checkpoint.json").read_text())["step"]
+    assert step > 2 or digests(tmp_path / "run" / "last") == before
+    with safe_open(tmp_path / "run" / "last" / "model.safetensors", "pt") as file:
+        assert all(torch.isfinite(file.get_tensor(name)).all() for name in file.keys())  # noqa: SIM118
 
 
 def test_metrics_are_also_tensorboard_events_with_norms_per_layer(command, tmp_path):
@@ -153,6 +159,7 @@ def test_sigterm_finishes_the_step_and_saves(command, tmp_path):
     assert process.wait(timeout=60) == 0
     step = json.loads((tmp_path / "run" / "last" / "checkpoint.json").read_text())["step"]
     assert step == len(losses(tmp_path / "run")) > 0
+    assert "dev_wer" not in (tmp_path / "run" / "metrics.jsonl").read_text()  # it goes on as if nothing had happened
 
 
 def test_bad_input_is_one_line(sotto, make_store, tmp_path):
@@ -166,6 +173,11 @@ def test_bad_input_is_one_line(sotto, make_store, tmp_path):
         "no CUDA device"
         in sotto(*words, "--train", store.path, "--run", tmp_path / "r", "--set", "hardware.device=cuda").error
     )
+    (tmp_path / "none.txt").write_text("")
+    for option in ("--train", "--dev"):
+        data = {"--train": store.path, option: f"{store.path}@{tmp_path}/none.txt"}
+        chosen = [word for pair in data.items() for word in pair]
+        assert "selects no utterance" in sotto(*words, *chosen, "--run", tmp_path / "r").error
     bfloat = ["--set", "hardware.precision=bfloat16"]
     assert (
         "hardware.precision=bfloat16 needs a CUDA device"

@@ -39,10 +39,19 @@ def test_q_min_divides_by_the_cohorts_weight_but_never_by_less():
     assert mech.divisor(0) == pytest.approx(10)
     assert mech.divisor(25 * unit) == pytest.approx(25)
     assert mech.z == pytest.approx(0.5 * 0.01 * 1000 / 2)
+    with pytest.raises(PrivacyError, match="q_min is not available"):
+        mech.noise_stds(25.0)
+
+
+def test_weighted_needs_layers_of_mlps():
+    privacy = Privacy(clip_norm=0.01, clipping="weighted", mlp_weight=2.0)
+    mech = Mechanism(privacy, Participation(population=9, cohort_size=3), make_partition(NAMES, SIZES, "block"))
+    with pytest.raises(ConfigError, match="needs layers of MLPs alone"):
+        _ = mech.clip_norms
 
 
 def test_the_noise_on_the_average_has_the_asked_std_whatever_the_weights():
-    for mech in (make(), make(q_min=0.01), make(weight="utterances", weight_bound=7.0, weight_total=5000.0)):
+    for mech in (make(), make(weight="utterances", weight_bound=7.0, weight_total=5000.0)):
         divisor = mech.divisor(30 * 2**20)
         (std,) = set(mech.noise_stds(divisor))
         assert std * mech.step / divisor == pytest.approx(0.5 * 0.01)
@@ -107,9 +116,9 @@ def test_noise_on_a_group_voids_the_guarantee():
 
 
 def test_what_does_not_fit_into_exact_sums_is_refused():
-    with pytest.raises(PrivacyError, match="does not fit into exact sums"):
+    with pytest.raises(PrivacyError, match="do not fit into exact sums"):
         make().require_range(2**24, 20.0)
-    with pytest.raises(PrivacyError, match="does not fit into exact sums"):
+    with pytest.raises(PrivacyError, match="do not fit into exact sums"):
         make(Privacy(clip_norm=1.0, clipping="dim", sigma_dp=1e6)).require_range(10, 20.0)
     make().require_range(2**23, 20.0)
 

@@ -200,7 +200,6 @@ def test_heads_must_divide_the_width():
 def test_attention_written_out_is_pytorchs():
     q, k, v = torch.randn(3, 2, 4, 11, 8, generator=torch.Generator().manual_seed(0))
     bias = torch.zeros(2, 1, 1, 11).masked_fill_(torch.arange(11) > 6, -torch.inf)
-    kept = dropout(torch.ones(2, 4, 11, 11), 0.25)
     assert torch.allclose(attend(q, k, v, bias, 0.0), attend(q, k, v, bias, 1e-9), atol=1e-6)  # 1e-9 rounds to none
     torch.manual_seed(3)
     heard = attend(q, k, v, bias, 0.25)

@@ -65,7 +65,7 @@ class Group:
 
 def under_torchrun() -> bool:
     """Return whether torchrun started this process."""
-    return "RANK" in os.environ
+    return bool(dist.is_torchelastic_launched())
 
 
 @contextlib.contextmanager
@@ -74,11 +74,28 @@ def joined_group() -> Iterator[Group]:
     if not under_torchrun():
         yield Group()
         return
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    _choose_gpu(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(_backend())
     try:
         yield Group(dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()
+
+
+def _backend() -> str:
+    """Return what carries tensors: flags and figures live on the CPU, parameters perhaps on a GPU."""
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
+def _choose_gpu(local_rank: int) -> None:
+    """Give each process of a machine a GPU of its own, where there are any."""
+    if torch.cuda.is_available():
+        torch.cuda.set_device(local_rank % torch.cuda.device_count())
+
+
+def leads() -> bool:
+    """Return whether this process talks: alone, or rank 0 under torchrun."""
+    return not under_torchrun() or os.environ["RANK"] == "0"
 
 
 def run_workers(function: Callable[..., None], arguments: tuple[Any, ...], workers: int, threads: int) -> None:
@@ -101,7 +118,7 @@ def run_workers(function: Callable[..., None], arguments: tuple[Any, ...], worke
         for process in started:
             process.start()
         # Workers take SIGTERM as a wish to finish the step and save: pass it on and wait for them.
-        before = signal.signal(signal.SIGTERM, lambda *_: [process.terminate() for process in started])
+        before = signal.signal(signal.SIGTERM, lambda *_: _terminate(started))
         try:
             _wait(started, meeting)
         finally:
@@ -125,12 +142,20 @@ def _worker(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     torch.set_num_threads(threads)
     try:
-        dist.init_process_group("gloo", init_method=f"file://{meeting / 'store'}", rank=rank, world_size=size)
+        _choose_gpu(rank)
+        dist.init_process_group(_backend(), init_method=f"file://{meeting / 'store'}", rank=rank, world_size=size)
         function(Group(rank, size), *arguments)
         dist.destroy_process_group()
-    except SottoError as error:
-        (meeting / f"error-{rank}").write_bytes(pickle.dumps(error))
+    except (SottoError, OSError) as error:  # what a user can meet; anything else prints its traceback
+        unfinished = meeting / f"unfinished-{rank}"
+        unfinished.write_bytes(pickle.dumps(error))
+        unfinished.rename(meeting / f"error-{rank}")
         os._exit(1)  # the others are waiting in a collective: the parent ends them
+
+
+def _terminate(processes: list[Any]) -> None:
+    for process in processes:
+        process.terminate()
 
 
 def _wait(processes: list[Any], meeting: Path) -> None:

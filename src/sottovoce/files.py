@@ -69,6 +69,7 @@ def only_writer(folder: Path) -> Iterator[None]:
 
     The lock is a file beside the folder, so that the folder may be renamed meanwhile. It is removed at the end.
     """
+    folder = folder.absolute()
     path = folder.with_name(folder.name + ".lock")
     while True:
         with path.open("w") as lock:

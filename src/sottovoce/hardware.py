@@ -40,6 +40,12 @@ class Hardware(BaseModel):
                 )
         return torch.device("cpu")
 
+    def processes(self, workers: int) -> int:
+        """Return how many worker processes make sense: on GPUs one for each, otherwise as many as were asked for."""
+        import torch  # noqa: PLC0415
+
+        return min(workers, torch.cuda.device_count()) if self.open().type == "cuda" else workers
+
     def speed_up_(self, encoder: "Encoder") -> None:
         """Make the encoder use the precision and the compilation that are asked for.
 

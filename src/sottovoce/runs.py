@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from sottovoce.errors import ConfigError, DataError
@@ -37,19 +38,27 @@ class Run:
         """Name the folder; `begin` makes it."""
         self.path = path
 
-    def begin(self, config: Mapping[str, Any], sources: Mapping[str, str], may_change: Iterable[str]) -> None:
-        """Note the configuration, or check that the run was started with the same one."""
+    def begin(
+        self,
+        config: Mapping[str, Any],
+        sources: Mapping[str, str],
+        data: Mapping[str, str | None],
+        may_change: Iterable[str],
+    ) -> None:
+        """Note the configuration and the data's hashes, or check that the run was started with the same ones."""
         make_folder(self.path / "checkpoints")
         path = self.path / CONFIG_FILE
         if path.exists():
-            begun = json.loads(path.read_text(encoding="utf-8"))["config"]
-            changed = _differences(begun, config) - set(may_change)
+            begun = _read_json(path)
+            changed = _differences(begun.get("config"), config) - set(may_change)
             if changed:
                 raise ConfigError(
                     f"{self.path} was started with another {min(changed)} (see {path}). "
                     "Choose another --run or the same settings."
                 )
-        write_json(path, {"config": config, "sources": sources})
+            if begun.get("data") != data:
+                raise DataError(f"{self.path} was started on other data than is there now. Choose another --run.")
+        write_json(path, {"config": config, "data": data, "sources": sources})
 
     def save(self, step: int, recogniser: Recogniser, state: State, counters: Mapping[str, Any], *, best: bool) -> None:
         """Write a checkpoint after `step` steps, make it the last one (and the best), and remove those not needed."""
@@ -98,25 +107,29 @@ class Run:
             counters: dict[str, Any] = json.loads((folder / CHECKPOINT_FILE).read_text(encoding="utf-8"))
             tensors = load_file(folder / MODEL_FILE)
             vectors = load_file(folder / STATE_FILE)
-        except (OSError, ValueError) as error:
+            recogniser.flat.load_(torch.cat([tensors[name].reshape(-1) for name in recogniser.flat.names]))
+            for key, vector in state.vectors.items():
+                vector.copy_(vectors[key])
+            state.steps = counters["optimizer_steps"]
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise DataError(f"{folder} cannot be read: {error}. Remove {self.path} to start again.") from None
-        recogniser.flat.load_(torch.cat([tensors[name].reshape(-1) for name in recogniser.flat.names]))
-        for key, vector in state.vectors.items():
-            vector.copy_(vectors[key])
-        state.steps = counters["optimizer_steps"]
         return counters
 
-    def cut_metrics(self, step: int) -> float:
-        """Remove the metrics of steps after `step`, which will be done again; return the seconds trained until then."""
+    def cut_metrics(self, step: int, evaluated: int) -> float:
+        """Remove the metrics of what will be done again: steps after `step`, evaluations after `evaluated`.
+
+        Return the seconds trained until then.
+        """
         path = self.path / METRICS_FILE
         if not path.exists():
             return 0.0
         kept = []
         for text in path.read_bytes().split(b"\n")[:-1]:
-            line = json.loads(text)
+            line = _parsed(text, path)
             if line["step"] > step:
                 break
-            kept.append(line)
+            if "dev_wer" not in line or line["step"] <= evaluated:
+                kept.append(line)
         with written_whole(path) as file:
             file.writelines(json.dumps(line).encode() + b"\n" for line in kept)
         return max((line.get("elapsed_seconds", 0.0) for line in kept), default=0.0)
@@ -125,10 +138,10 @@ class Run:
 class Metrics:
     """Appends to metrics.jsonl, and to TensorBoard events where tensorboard is installed."""
 
-    def __init__(self, run: Run) -> None:
-        """Open both."""
+    def __init__(self, run: Run, done: int) -> None:
+        """Open both; events of steps after `done` are void."""
         self._file = (run.path / METRICS_FILE).open("a", encoding="utf-8")
-        self._events = _tensorboard(run.path / "tensorboard")
+        self._events = _tensorboard(run.path / "tensorboard", done)
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Add one line; it is readable at once."""
@@ -155,12 +168,28 @@ def _scalars(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, f
             yield f"{prefix}{key}", value
 
 
-def _tensorboard(folder: Path) -> Any:
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise DataError(f"{path} is damaged. Choose another --run, or remove {path.parent}.") from None
+    return document
+
+
+def _parsed(text: bytes, path: Path) -> dict[str, Any]:
+    try:
+        line: dict[str, Any] = json.loads(text)
+    except ValueError:
+        raise DataError(f"{path} has a damaged line. Remove that line to go on.") from None
+    return line
+
+
+def _tensorboard(folder: Path, done: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - only where it is installed
     except ImportError:
         return None
-    return SummaryWriter(str(folder))
+    return SummaryWriter(str(folder), purge_step=done + 1)
 
 
 def _differences(one: Any, other: Any, prefix: str = "") -> set[str]:

@@ -1,15 +1,18 @@
 """What central and federated training share: a run that goes on, stops when asked, evaluates, saves and talks.
 
-Promises: SIGTERM finishes the step and saves; a run killed at any moment goes on from its last checkpoint with the same
-counters and ends with the same bits; the last step is always evaluated.
+Promises: SIGTERM finishes the step and saves; a run killed or stopped at any moment goes on from its last checkpoint
+with the same counters and ends with the same bits; the last step is always evaluated; a model that is not finite is
+never saved; a run goes on only with the data it was started with.
 """
 
+import contextlib
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -17,7 +20,9 @@ from sottovoce.config import Resolved
 from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection, require_disjoint
 from sottovoce.distributed import Group
+from sottovoce.errors import DataError
 from sottovoce.evaluation.evaluate import Scores, evaluate, score
+from sottovoce.files import make_folder, only_writer
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import State
 from sottovoce.runs import Metrics, Run
@@ -35,7 +40,38 @@ class Status:
     epsilon: float | None = None
 
 
-Display = Callable[[Status], None]
+class Display(Protocol):
+    """Shows how far a training is."""
+
+    def __call__(self, status: Status) -> None:
+        """Show it."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class NoDisplay:
+    """Shows nothing: other processes than rank 0 are silent."""
+
+    def __call__(self, status: Status) -> None:
+        """Show nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+MakeDisplay = Callable[[], Display]
+
+
+@contextlib.contextmanager
+def open_run(group: Group, folder: Path, make_display: MakeDisplay) -> Iterator[tuple[Run, Display]]:
+    """Hold the folder of a run as its only writer (rank 0), with a display that is always closed."""
+    if not group.leads:
+        yield Run(folder), NoDisplay()
+        return
+    make_folder(folder)
+    with only_writer(folder), contextlib.closing(make_display()) as display:
+        yield Run(folder), display
 
 
 @dataclass
@@ -44,6 +80,7 @@ class Stop:
 
     asked: bool = False
     deadline: float | None = None
+    interrupted: bool = False  # by a signal, as all processes agreed
 
     def listen(self) -> None:
         """Take SIGTERM as a wish to stop, not as an end."""
@@ -54,8 +91,10 @@ class Stop:
 
     def agreed(self, group: Group) -> bool:
         """Return whether any process was asked to stop, or time is up; the same answer everywhere."""
-        now = self.asked or (self.deadline is not None and time.monotonic() > self.deadline)
-        return bool(group.sum_(torch.tensor([int(now)]))[0])
+        late = self.deadline is not None and time.monotonic() > self.deadline
+        asked, over = group.sum_(torch.tensor([int(self.asked), int(late)])).tolist()
+        self.interrupted = asked > 0
+        return bool(asked or over)
 
 
 @dataclass
@@ -72,32 +111,41 @@ class Training:
     best_wer: float | None = None
     last_wer: float | None = None
     evaluated: int = -1  # after how many steps the last evaluation was
+    saved: int = -1  # after how many steps the last checkpoint was
+    timed: bool = True  # write times into the metrics; how long users take is private
     began: float = 0.0
     metrics: Metrics | None = None
     stop: Stop = field(default_factory=Stop)
 
-    def begin(self, may_change: Collection[str], max_minutes: float | None = None) -> int:
-        """Start the run or take it up again; return how many steps are done."""
+    def begin(
+        self, may_change: Collection[str], data: Mapping[str, Population | None], max_minutes: float | None = None
+    ) -> int:
+        """Start the run or take it up again, on the same data; return how many steps are done."""
         if self.group.leads:
-            self.run.begin(self.resolved.config.model_dump(mode="json"), self.resolved.sources, may_change)
+            hashes = {name: None if part is None else part.hash for name, part in data.items()}
+            self.run.begin(self.resolved.config.model_dump(mode="json"), self.resolved.sources, hashes, may_change)
         self.group.barrier()
         counters = self.run.load(self.recogniser, self.state)
         done = 0
         if counters is not None:
-            done, self.evaluated = counters["step"], counters["evaluated"]
+            done = self.saved = counters["step"]
+            self.evaluated = counters["evaluated"]
             self.best_wer, self.last_wer = counters["best_wer"], counters["last_wer"]
-        elapsed = self.group.from_leader(self.run.cut_metrics(done) if self.group.leads else 0.0)
+        if len(set(self.group.gather(done))) > 1:
+            raise DataError(f"Not every process sees the checkpoints in {self.run.path}. Use a folder that all share.")
+        elapsed = self.group.from_leader(self.run.cut_metrics(done, self.evaluated) if self.group.leads else 0.0)
         self.began = time.monotonic() - elapsed
         if max_minutes is not None:
             self.stop.deadline = self.began + 60 * max_minutes
         self.stop.listen()
-        self.metrics = Metrics(self.run) if self.group.leads else None
+        self.metrics = Metrics(self.run, done) if self.group.leads else None
         return done
 
     def write(self, done: int, line: dict[str, Any]) -> None:
         """Add a line to the metrics."""
         if self.metrics is not None:
-            self.metrics.write({"step": done, **line, "elapsed_seconds": time.monotonic() - self.began})
+            elapsed = {"elapsed_seconds": time.monotonic() - self.began} if self.timed else {}
+            self.metrics.write({"step": done, **line, **elapsed})
 
     def evaluate(self, done: int) -> None:
         """Evaluate on dev, if there is one, and save a checkpoint."""
@@ -116,15 +164,24 @@ class Training:
         return score(evaluate(self.recogniser, population.store, population.all_rows(), self.group))
 
     def save(self, done: int, *, best: bool = False) -> None:
-        """Save a checkpoint."""
+        """Save a checkpoint; a model that is not finite is never saved."""
+        if not bool(torch.isfinite(self.recogniser.flat.theta).all()):
+            raise DataError(f"The model is not finite after {done} steps. Nothing was overwritten; lower the rates.")
+        self.saved = done
         if self.group.leads:
             counters = {"best_wer": self.best_wer, "last_wer": self.last_wer, "evaluated": self.evaluated}
             self.run.save(done, self.recogniser, self.state, counters, best=best)
         self.group.barrier()
 
     def finish(self, done: int) -> None:
-        """Evaluate the last step, if that was not done, and close the metrics."""
-        if self.evaluated != done:
+        """Save and, unless a signal interrupted the training, evaluate what was not; close the metrics.
+
+        An interrupted training is not evaluated: there may be no time, and it will go on as if nothing had happened.
+        """
+        if self.stop.interrupted:
+            if self.saved != done:
+                self.save(done)
+        elif self.evaluated != done:
             self.evaluate(done)
         if self.metrics is not None:
             self.metrics.close()

@@ -6,7 +6,10 @@ from sottovoce.optim import AnyOptimizer, Lars, Schedule
 
 
 class Central(BaseModel):
-    """How a seed model or a central baseline is trained. The defaults are the paper's."""
+    """How a seed model or a central baseline is trained.
+
+    Optimizer, rate and batch are the paper's; its runs differ in when the rate falls.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

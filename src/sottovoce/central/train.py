@@ -1,7 +1,7 @@
 """Central training: seed models and baselines. Killed at any moment and started again, it ends with the same bits."""
 
+import math
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,39 +12,37 @@ from sottovoce.central.step import Rows, step_gradient
 from sottovoce.config import Resolved
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
-from sottovoce.errors import ConfigError
+from sottovoce.errors import ConfigError, DataError
 from sottovoce.features.logmel import FRAMES_PER_SECOND
-from sottovoce.files import make_folder, only_writer
 from sottovoce.gradient import Streams
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.runs import Run
-from sottovoce.training import Display, Status, Training, open_dev
+from sottovoce.training import Display, MakeDisplay, Status, Training, open_dev, open_run
 
 # What may be changed when a run goes on: none of it changes the steps already taken.
 MAY_CHANGE = ("central.steps", "central.max_minutes", "central.evaluate_every", "central.checkpoint_every")
 
 
-def train_central(group: Group, resolved: Resolved, folder: Path, make_display: Callable[[], Display]) -> None:
+def train_central(group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay) -> None:
     """Train until the steps or the minutes are over; rank 0 writes into `folder`."""
-    if group.leads:
-        make_folder(folder)
-        with only_writer(folder):
-            _train(group, resolved, Run(folder), make_display())
-    else:
-        _train(group, resolved, Run(folder), lambda _status: None)
+    with open_run(group, folder, make_display) as (run, display):
+        _train(group, resolved, run, display)
 
 
 def _train(group: Group, resolved: Resolved, run: Run, display: Display) -> None:
     config = resolved.config
     if config.data.train is None:
         raise ConfigError("data.train is required. Give a store with --train.")
+    if config.data.seed_model is not None:
+        raise ConfigError("data.seed_model is for federated training. Central training starts at random.")
     train = config.data.train.open()
     recogniser = Recogniser.make(config.model, train.store.token_set, config.hardware.open()).initialise(config.seed)
+    recogniser.require_store(train.store)
     config.hardware.speed_up_(recogniser.encoder)
     dev = open_dev(config.data.dev, train, recogniser)
     state = config.central.optimizer.start(recogniser.flat.theta)
     training = Training(resolved, group, run, recogniser, state, dev, display)
-    done = training.begin(MAY_CHANGE, config.central.max_minutes)
+    done = training.begin(MAY_CHANGE, {"train": train, "dev": dev}, config.central.max_minutes)
     training.finish(_loop(training, train, done))
 
 
@@ -78,11 +76,17 @@ def _one_step(training: Training, train: Population, step: int, micro: list[Rows
     loss = step_gradient(recogniser, train.store, micro, streams, config.specaugment, training.group)
     gradient, partition = recogniser.flat.gradient, recogniser.flat.partition()
     line: dict[str, Any] = {"loss": loss, "lr": config.central.schedule.at(step)}
-    norm = float(torch.linalg.vector_norm(gradient.double()))
+    norms = partition.norms(gradient)
+    norm = float(torch.linalg.vector_norm(norms))
+    if not math.isfinite(norm):
+        raise DataError(
+            f"The gradient of step {step} is not finite. Nothing was overwritten; lower the learning rate or set "
+            "central.gradient_clip."
+        )
     line["gradient_norm"] = norm
     every = config.central.layer_norms_every
     if every is not None and step % every == 0:
-        line["layer_gradient_norms"] = dict(zip(partition.layers, partition.norms(gradient).tolist(), strict=True))
+        line["layer_gradient_norms"] = dict(zip(partition.layers, norms.tolist(), strict=True))
     if config.central.gradient_clip is not None and norm > config.central.gradient_clip:
         gradient.mul_(config.central.gradient_clip / norm)
     config.central.optimizer.step(recogniser.flat.theta, gradient, training.state, line["lr"], partition)

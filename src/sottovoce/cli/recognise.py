@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pyarrow as pa
 import typer
 
 from sottovoce.cli.config import Preset, Settings
@@ -13,8 +14,9 @@ from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.cli.options import ALL_CORES, AsJson, Workers
 from sottovoce.config import resolve
 from sottovoce.data.selection import Selection
-from sottovoce.errors import ConfigError
+from sottovoce.errors import ConfigError, DataError
 from sottovoce.files import gigabytes, write_json
+from sottovoce.hardware import Hardware
 
 if TYPE_CHECKING:
     from sottovoce.distributed import Group
@@ -64,7 +66,9 @@ def _evaluate_worker(
     for column in columns:
         if column not in there:
             raise ConfigError(f"{population.store.path} has no column {column!r}. It has: {', '.join(there)}.")
-    recogniser = load_recogniser(checkpoint)
+        if pa.types.is_nested(population.store.index_schema().field(column).type):
+            raise ConfigError(f"{column!r} holds lists, not single values. Choose another column.")
+    recogniser = load_recogniser(checkpoint, Hardware().open())
     with ProgressDisplay(hidden=not group.leads) as progress:
         heard = run_evaluation(recogniser, population.store, population.all_rows(), group, batch_seconds, progress)
     if group.leads:
@@ -99,13 +103,21 @@ def transcribe(
     from sottovoce.evaluation.transcribe import transcribe as listen  # noqa: PLC0415 - loads torch
     from sottovoce.model.recogniser import load_recogniser  # noqa: PLC0415
 
-    recogniser = load_recogniser(checkpoint)
-    transcripts = [listen(recogniser, path) for path in files]
+    recogniser = load_recogniser(checkpoint, Hardware().open())
+    transcripts, unread = [], 0
+    for path in files:
+        try:
+            transcripts.append(one := listen(recogniser, path))
+        except DataError as error:
+            note(f"error: {error}")
+            unread += 1
+            continue
+        if not as_json:
+            stdout.print(one.text if len(files) == 1 else f"{one.file}: {one.text}", soft_wrap=True, markup=False)
     if as_json:
         print_json([asdict(one) | {"text": one.text} for one in transcripts])
-        return
-    for one in transcripts:
-        stdout.print(one.text if len(files) == 1 else f"{one.file}: {one.text}", soft_wrap=True, markup=False)
+    if unread:
+        raise typer.Exit(1)
 
 
 def model(

@@ -31,8 +31,9 @@ def with_data(given: list[str], **selections: str | None) -> list[str]:
     for name, text in selections.items():
         if text is not None:
             chosen = Selection.parse(text)
-            settings.append(f"data.{name}.store={chosen.store}")
-            settings.append(f"data.{name}.speakers={chosen.speakers or 'null'}")
+            speakers = "null" if chosen.speakers is None else json.dumps(str(chosen.speakers))
+            settings.append(f"data.{name}.store={json.dumps(str(chosen.store))}")
+            settings.append(f"data.{name}.speakers={speakers}")
     return settings
 
 
@@ -62,8 +63,10 @@ def central(
     from sottovoce.distributed import run_workers  # noqa: PLC0415
 
     resolved = resolve(preset, with_data(settings or [], train=train, dev=dev))
-    threads = resolved.config.hardware.threads_per_worker
-    run_workers(train_central, (resolved, run, TrainingDisplay), workers, threads)
+    hardware = resolved.config.hardware
+    run_workers(
+        train_central, (resolved, run, TrainingDisplay), hardware.processes(workers), hardware.threads_per_worker
+    )
     _report(run, resolved, as_json)
 
 
@@ -92,7 +95,7 @@ def federated(
     from sottovoce.federated.train import train_federated  # noqa: PLC0415
 
     given = with_data(settings or [], train=train, dev=dev, test=test)
-    given += [] if seed_model is None else [f"data.seed_model={seed_model}"]
+    given += [] if seed_model is None else [f"data.seed_model={json.dumps(str(seed_model))}"]
     resolved = resolve(preset, given)
     if resolved.config.data.train is None:
         if under_torchrun():
@@ -100,14 +103,20 @@ def federated(
         with ProgressDisplay() as progress:
             given += make_own_corpus(resolved.config, run, workers, progress)
         resolved = resolve(preset, given)
-    threads = resolved.config.hardware.threads_per_worker
     if (void := resolved.config.privacy.void) is not None:
         note(f"No privacy guarantee: {void}.")
-    run_workers(train_federated, (resolved, run, TrainingDisplay), workers, threads)
+    hardware = resolved.config.hardware
+    run_workers(
+        train_federated, (resolved, run, TrainingDisplay), hardware.processes(workers), hardware.threads_per_worker
+    )
     _report(run, resolved, as_json)
 
 
 def _report(run: Path, resolved: Resolved, as_json: bool) -> None:
+    from sottovoce.distributed import leads  # noqa: PLC0415 - torch is loaded only where it is needed
+
+    if not leads():
+        return
     path = run / "last" / "checkpoint.json"
     if not path.exists():
         raise DataError(f"{run} holds no checkpoint.")
@@ -151,5 +160,7 @@ class TrainingDisplay:
         if not stderr.is_terminal and (now - self._said >= _LOG_SECONDS or status.step == status.steps):
             note(f"step {status.step} of {status.steps}: {text}")
             self._said = now
-        if status.step == status.steps:
-            self._bar.stop()
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self._bar.stop()

@@ -4,6 +4,7 @@ RUN/corpus           the store
 RUN/train.txt, ...   the users, and the speakers set apart for dev and test, one a line
 """
 
+import json
 from pathlib import Path
 
 from sottovoce.config import Config
@@ -23,9 +24,11 @@ def make_own_corpus(config: Config, run: Path, workers: int, progress: Progress)
     parts = _split(store, config.users.dev_speakers, config.users.test_speakers, config.seed)
     settings = []
     for name, speakers in parts.items():
-        with written_whole(run / f"{name}.txt") as file:
-            file.writelines(f"{speaker}\n".encode() for speaker in speakers)
-        settings += [f"data.{name}.store={run / 'corpus'}", f"data.{name}.speakers={run / f'{name}.txt'}"]
+        if not (run / f"{name}.txt").exists():  # a run goes on with the lists it has
+            with written_whole(run / f"{name}.txt") as file:
+                file.writelines(f"{speaker}\n".encode() for speaker in speakers)
+        places = {"store": run / "corpus", "speakers": run / f"{name}.txt"}
+        settings += [f"data.{name}.{key}={json.dumps(str(path))}" for key, path in places.items()]
     return settings
 
 

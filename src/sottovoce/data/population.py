@@ -5,6 +5,7 @@ name: it is the same on every machine, whatever the order of the speakers, and a
 the same seed. The IID control of the paper gives every utterance a user drawn uniformly: same utterances, no speakers.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -43,6 +44,14 @@ class Population:
     def all_rows(self) -> Rows:
         """Return the utterances of all users."""
         return np.arange(self._offsets[0], self._offsets[-1], dtype=np.int64) if self._rows is None else self._rows
+
+    @property
+    def hash(self) -> str:
+        """What tells this population from others: its store's content, its users and their utterances."""
+        hasher = hashlib.sha256(self.store.info.hash.encode())
+        hasher.update(np.ascontiguousarray(self._offsets).tobytes())
+        hasher.update(b"" if self._rows is None else np.ascontiguousarray(self._rows).tobytes())
+        return hasher.hexdigest()
 
     def seconds_by_user(self) -> npt.NDArray[np.float64]:
         """Return how many seconds of audio each user has."""

@@ -27,7 +27,10 @@ class Selection(BaseModel):
     def open(self) -> Population:
         """Open the store and return its speakers, or those of the list, as a population."""
         names = None if self.speakers is None else read_speakers(self.speakers)
-        return speakers_population(Store.open(self.store), names)
+        population = speakers_population(Store.open(self.store), names)
+        if len(population.all_rows()) == 0:
+            raise DataError(f"{self.speakers or self.store} selects no utterance. Name at least one speaker.")
+        return population
 
 
 def read_speakers(path: Path) -> list[str]:

@@ -4,6 +4,7 @@ Corpus WER is all edits over all reference words (jiwer counts them); greedy dec
 length: one that is longer than the batch is a batch of its own.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -97,6 +98,8 @@ def _listen(recogniser: Recogniser, store: Store, rows: Rows) -> Iterator[Heard]
         scores, outputs = recogniser.encoder(features, frames)
         targets, lengths = torch.from_numpy(batch.targets).to(device), torch.from_numpy(batch.target_lengths).to(device)
         losses = ctc_loss(scores, outputs, targets, lengths).tolist()
+        if not all(map(math.isfinite, losses)):
+            raise DataError("The model's loss is not a finite number: its parameters are damaged. Use another model.")
         decoded = greedy(scores, outputs)
     for place, row in enumerate(rows):
         reference = recogniser.token_set.decode(store.tokens_of(int(row)))

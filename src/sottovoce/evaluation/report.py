@@ -20,7 +20,7 @@ _WORST = 5
 
 def report(store: Store, heard: Sequence[Heard], columns: Sequence[str]) -> dict[str, Any]:
     """Return the figures as one document."""
-    index = store.index(["speaker", *columns]).take([one.row for one in heard])
+    index = store.index(list(dict.fromkeys(["speaker", *columns]))).take([one.row for one in heard])
     speakers = index["speaker"].to_pylist()
     by_speaker = _grouped(speakers, heard)
     rates = {speaker: score(mine).wer for speaker, mine in by_speaker.items()}
@@ -33,6 +33,7 @@ def report(store: Store, heard: Sequence[Heard], columns: Sequence[str]) -> dict
             "count": len(rates),
             "mean_wer": float(values.mean()),
             "wer_quantiles": {f"{quantile:g}": float(np.quantile(values, quantile)) for quantile in _QUANTILES},
+            "wer": rates,
             "worst": [{"speaker": speaker, **asdict(score(by_speaker[speaker]))} for speaker in worst],
         },
         "groups": {column: _group_figures(index[column].to_pylist(), speakers, heard) for column in columns},

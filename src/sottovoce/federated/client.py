@@ -87,7 +87,7 @@ class Client:
         for micro in batch.micro:
             loss += add_gradient(recogniser, micro, kept, 1 / len(batch))
         if self.local.prox_mu:
-            flat.gradient.add_(flat.theta, alpha=self.local.prox_mu).sub_(theta, alpha=self.local.prox_mu)
+            flat.gradient.add_(flat.theta - theta, alpha=self.local.prox_mu)  # exactly nothing at distance 0
         if self.local.gradient_clip is not None:
             norm = torch.linalg.vector_norm(flat.gradient)
             flat.gradient.mul_(torch.clamp(self.local.gradient_clip / norm, max=1.0))

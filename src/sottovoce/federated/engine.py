@@ -6,7 +6,7 @@ not depend on their order, the number of processes changes no bit. Nothing grows
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sottovoce.data.batching import Batching, epoch
+from sottovoce.data.batching import epoch
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
 from sottovoce.federated.client import Client, LocalBatch
@@ -22,7 +22,7 @@ from sottovoce.federated.figures import Figures
 from sottovoce.federated.weights import user_weights
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import AnyOptimizer, State
-from sottovoce.privacy.clipping import add_clipped_, clip_factors
+from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import add_noise_
 from sottovoce.processes import ahead
@@ -89,19 +89,17 @@ class Engine:
         """Return the places of this process' users."""
         if self.group.size == 1:
             return np.arange(len(cohort))
-        costs = [local_cost(self.population, int(user), self.client.batching) for user in cohort]
+        costs = [local_cost(self.population, int(user), self.client) for user in cohort]
         return share_out(costs, self.group.size)[self.group.rank]
 
     def _noise(self, t: int, divisor: float, total: Tensor, figures: Figures) -> Tensor | None:
-        """Add the noise to the sum of rank 0, and return it."""
+        """Start the sum of rank 0 with the noise; return a copy of it for diagnostics, if they are wanted."""
         stds = self.mechanism.noise_stds(divisor)
         if not self.group.leads or not any(stds):
             return None
         with figures.timed("noise"):
-            noise = torch.zeros_like(total)
-            add_noise_(noise, self.mechanism.partition, stds, self._randomness("noise", t))
-            total.add_(noise)
-        return noise
+            add_noise_(total, self.mechanism.partition, stds, self._randomness("noise", t))
+        return total.clone() if self.mechanism.privacy.diagnostics else None
 
     def _train(self, t: int, users: Users, weights: Users, total: Tensor, largest: int, figures: Figures) -> None:
         """Train the users one after another and add their clipped deltas to the sum."""
@@ -114,14 +112,11 @@ class Engine:
                 losses.append(self.client.step_(self.recogniser, self.theta, batch))
                 continue
             delta = self.client.delta_(self.recogniser, self.theta)
-            norms = self.mechanism.partition.norms(delta)
-            loss = float(torch.stack(losses).mean()) if losses else None
-            if bool(torch.isfinite(norms).all()):
-                factors = clip_factors(norms, self.mechanism)
-                add_clipped_(total, delta, factors, numbers[user], self.mechanism, largest)
-                figures.user(norms, factors, loss)
-            else:
+            clipped = add_clipped_(total, delta, numbers[user], self.mechanism, largest)
+            if clipped is None:
                 figures.failed += 1
+            else:
+                figures.user(*clipped, float(torch.stack(losses).mean()) if losses else None)
             losses = []
 
     def _local_batches(self, t: int, users: Users) -> Iterator[tuple[int, LocalBatch | None]]:
@@ -132,16 +127,18 @@ class Engine:
             yield user, None
 
 
-def local_cost(population: Population, user: int, batching: Batching) -> int:
-    """Return the padded frames of one pass over a user's audio."""
+def local_cost(population: Population, user: int, client: Client) -> int:
+    """Return the padded frames that a user's local work comes to, from one pass over its audio."""
     rows = population.rows_of(user)
     frames = population.store.frames_of(rows)
     by_row = dict(zip(rows.tolist(), frames.tolist(), strict=True))
-    batches = epoch(rows, frames, batching, stream(0, "cost"))
-    return sum(len(micro) * max(by_row[int(row)] for row in micro) for batch in batches for micro in batch.micro)
+    batches = epoch(rows, frames, client.batching, stream(0, "cost"))
+    padded: int = sum(len(micro) * max(by_row[int(row)] for row in micro) for batch in batches for micro in batch.micro)
+    passes = client.local.passes if client.local.steps is None else client.local.steps / max(len(batches), 1)
+    return round(padded * passes)
 
 
-def share_out(costs: list[int], shares: int) -> list[Users]:
+def share_out(costs: Sequence[int], shares: int) -> list[Users]:
     """Return the places of each share: longest first, each to the share that has least."""
     heap = [(0, share) for share in range(shares)]
     places: list[list[int]] = [[] for _ in range(shares)]

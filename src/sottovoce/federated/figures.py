@@ -71,10 +71,10 @@ class Figures:
         if noise is None:
             return
         noises, signals = self.partition.norms(noise), self.partition.norms(average - noise)
-        self._released["noise_norm"] = float(torch.linalg.vector_norm(noises))
+        self._raw["noise_norm"] = float(torch.linalg.vector_norm(noises))  # known, it would tell the signal's distance
         self._raw["server_norm_before_noise"] = float(torch.linalg.vector_norm(signals))
-        ratio = torch.where(noises > 0, signals / noises, torch.inf)
-        self._raw["signal_to_noise"] = self._by_layer(ratio)
+        ratios = zip(self.partition.layers, signals.tolist(), noises.tolist(), strict=True)
+        self._raw["signal_to_noise"] = {layer: signal / noise if noise else None for layer, signal, noise in ratios}
 
     @property
     def loss(self) -> float | None:

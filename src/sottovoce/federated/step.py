@@ -19,7 +19,7 @@ from sottovoce.federated.client import Client
 from sottovoce.federated.weights import user_weights
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import AnyOptimizer, State
-from sottovoce.privacy.clipping import add_clipped_, clip_factors
+from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import add_noise_
 from sottovoce.randomness import stream
@@ -48,9 +48,7 @@ def central_step(
         for batch in client.batches(t, user, population.rows_of(user)):
             client.step_(recogniser, theta, batch)
         delta = client.delta_(recogniser, theta)
-        if bool(torch.isfinite(delta).all()):
-            factors = clip_factors(mechanism.partition.norms(delta), mechanism)
-            add_clipped_(total, delta, factors, weight, mechanism, largest)
+        add_clipped_(total, delta, weight, mechanism, largest)  # one that is not finite adds nothing
 
     add_noise_(total, mechanism.partition, mechanism.noise_stds(divisor), stream(client.seed, "noise", t))
     server.step(theta, mechanism.average(total, divisor), state, central_lr, mechanism.partition)

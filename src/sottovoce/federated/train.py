@@ -8,7 +8,6 @@ With seeded randomness a run that was killed ends with the same bits as one that
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,26 +20,22 @@ from sottovoce.errors import ConfigError, DataError
 from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.figures import Figures
-from sottovoce.files import make_folder, only_writer, write_json
+from sottovoce.files import write_json
 from sottovoce.model.recogniser import Recogniser, load_recogniser
 from sottovoce.privacy.accounting import Accountant
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.runs import Run
-from sottovoce.training import Display, Status, Training, open_dev
+from sottovoce.training import Display, MakeDisplay, Status, Training, open_dev, open_run
 
 # What may be changed when a run goes on: none of it changes the steps already taken.
 MAY_CHANGE = ("federated.central_steps", "federated.evaluate_every", "federated.checkpoint_every", "data.test")
 RESULT_FILE = "result.json"
 
 
-def train_federated(group: Group, resolved: Resolved, folder: Path, make_display: Callable[[], Display]) -> None:
+def train_federated(group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay) -> None:
     """Train for the configured number of central steps; rank 0 writes into `folder`."""
-    if group.leads:
-        make_folder(folder)
-        with only_writer(folder):
-            _train(group, resolved, Run(folder), make_display())
-    else:
-        _train(group, resolved, Run(folder), lambda _status: None)
+    with open_run(group, folder, make_display) as (run, display):
+        _train(group, resolved, run, display)
 
 
 def _train(group: Group, resolved: Resolved, run: Run, display: Display) -> None:
@@ -52,17 +47,20 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display) -> None
     if dev is not None and test is not None:
         require_disjoint(dev, test, ("dev", "test"))
     state = config.federated.optimizer.start(recogniser.flat.theta)
-    training = Training(resolved, group, run, recogniser, state, dev, display)
+    training = Training(resolved, group, run, recogniser, state, dev, display, timed=config.privacy.diagnostics)
     mechanism = Mechanism(config.privacy, config.participation, recogniser.flat.partition(config.federated.partition))
     client = Client(users.store, config.batching, config.federated.local, config.specaugment, config.seed)
-    done = training.begin(MAY_CHANGE)
-    if done == 0 and config.privacy.void is not None:
-        training.write(0, {"guarantee": f"none: {config.privacy.void}"})
+    done = training.begin(MAY_CHANGE, {"users": users, "dev": dev})
+    accountant = Accountant(mechanism)
+    accountant.epsilon(1)  # what cannot be accounted for is refused before anyone trains
+    if done == 0:
+        training.write(0, {"guarantee": _guarantee(config, accountant.epsilon(config.federated.central_steps), users)})
     engine = Engine(group, users, recogniser, client, mechanism, config.federated.optimizer, state)
-    done = _loop(training, engine, done)
+    done = _loop(training, engine, accountant, done)
     training.finish(done)
     if done >= config.federated.central_steps:
-        _conclude(training, test, done)
+        guarantee = _guarantee(config, accountant.epsilon(done), users)
+        _conclude(training, test, done, guarantee)
 
 
 def open_users(config: Config) -> Population:
@@ -78,6 +76,7 @@ def _start_model(config: Config, users: Population) -> Recogniser:
     device = config.hardware.open()
     if config.data.seed_model is None:
         recogniser = Recogniser.make(config.model, users.store.token_set, device).initialise(config.seed)
+        recogniser.require_store(users.store)
     else:
         recogniser = load_recogniser(config.data.seed_model, device)
         recogniser.require_store(users.store)
@@ -92,11 +91,18 @@ def _start_model(config: Config, users: Population) -> Recogniser:
     return recogniser
 
 
-def _loop(training: Training, engine: Engine, done: int) -> int:
+def _guarantee(config: Config, epsilon: float | None, users: Population) -> str:
+    """Say in one line what the whole run guarantees."""
+    if epsilon is None:
+        return f"none: {config.privacy.void}"
+    simulated = " (seeded randomness: a simulation)" if config.privacy.randomness == "seeded" else ""
+    return f"epsilon {epsilon:.4g} at delta {config.privacy.target_delta:g} for one {users.unit}{simulated}"
+
+
+def _loop(training: Training, engine: Engine, accountant: Accountant, done: int) -> int:
     """Take the central steps that are left; return how many are done."""
     config = training.resolved.config
     options = config.federated
-    accountant = Accountant(engine.mechanism)
     while done < options.central_steps and not training.stop.agreed(training.group):
         at = time.monotonic()
         central_lr = options.schedule.at(done)
@@ -104,6 +110,8 @@ def _loop(training: Training, engine: Engine, done: int) -> int:
         done += 1
         epsilon = accountant.epsilon(done)
         line = {"central_lr": central_lr, "epsilon": epsilon, **figures.line(diagnostics=config.privacy.diagnostics)}
+        if config.privacy.randomness == "secure":
+            training.save(done)  # before anything of the step is told: a step that is lost was never released
         training.write(done, line)
         training.display(_status(training, figures, done, epsilon, time.monotonic() - at))
         if done % options.evaluate_every == 0:
@@ -116,15 +124,13 @@ def _loop(training: Training, engine: Engine, done: int) -> int:
 def _status(training: Training, figures: Figures, done: int, epsilon: float | None, seconds: float) -> Status:
     config = training.resolved.config
     shown = figures.loss if config.privacy.diagnostics else None
-    speed = f"{figures.cohort / seconds:.1f} users/s" if config.privacy.diagnostics else f"{1 / seconds:.2f} steps/s"
+    speed = f"{figures.cohort / seconds:.1f} users/s" if config.privacy.diagnostics else ""
     return Status(done, config.federated.central_steps, shown, training.last_wer, speed, epsilon)
 
 
-def _conclude(training: Training, test: Population | None, done: int) -> None:
+def _conclude(training: Training, test: Population | None, done: int, guarantee: str) -> None:
     """Evaluate on test, once, and write the result."""
     scores = None if test is None else asdict(training.scores(test))
     if training.group.leads:
         result: dict[str, Any] = {"steps": done, "dev_wer": training.last_wer, "best_dev_wer": training.best_wer}
-        void = training.resolved.config.privacy.void
-        guarantee = None if void is None else f"none: {void}"
         write_json(training.run.path / RESULT_FILE, result | {"test": scores, "guarantee": guarantee})

@@ -16,7 +16,7 @@ from safetensors.torch import save
 
 from sottovoce.data.store import Store
 from sottovoce.data.text import TokenSet
-from sottovoce.errors import DataError
+from sottovoce.errors import ConfigError, DataError
 from sottovoce.features import logmel
 from sottovoce.files import written_whole
 from sottovoce.model.encoder import Encoder, initialise
@@ -97,21 +97,31 @@ def load_recogniser(path: Path, device: torch.device | str = "cpu") -> Recognise
     path = model_path(path)
     try:
         with safe_open(path, "pt") as file:
-            description = json.loads((file.metadata() or {}).get(_METADATA, "null"))
+            description = _described(file.metadata() or {}, path)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
     except SafetensorError as error:
         raise DataError(f"{path} is not a whole safetensors file: {error}. Save it again.") from None
-    if description is None:
-        raise DataError(f"{path} was not saved by Sottovoce: it does not say what model it is.")
     try:
         options = ModelOptions.model_validate(description["model"])
-    except (ValidationError, KeyError):
+        recogniser = Recogniser.make(options, TokenSet(tuple(description["languages"])), device)
+    except (ValidationError, KeyError, TypeError, ConfigError):
         raise DataError(f"{path} describes a model that this version does not know.") from None
-    recogniser = Recogniser.make(options, TokenSet(tuple(description["languages"])), device)
-    if list(recogniser.token_set.tokens) != description["tokens"] or description["features"] != logmel.DESCRIPTION:
+    made_for = (list(recogniser.token_set.tokens), logmel.DESCRIPTION)
+    if (description.get("tokens"), description.get("features")) != made_for:
         raise DataError(f"{path} was made for other tokens or features than this version has.")
     _fill(recogniser, tensors, path)
     return recogniser
+
+
+def _described(metadata: dict[str, str], path: Path) -> dict[str, Any]:
+    """Return what a model file says about itself."""
+    try:
+        description = json.loads(metadata.get(_METADATA, "null"))
+    except ValueError:
+        description = None
+    if not isinstance(description, dict):
+        raise DataError(f"{path} was not saved by Sottovoce: it does not say what model it is.")
+    return description
 
 
 def _fill(recogniser: Recogniser, tensors: dict[str, torch.Tensor], path: Path) -> None:

@@ -13,7 +13,6 @@ rescales every layer to C_h, small ones up.
 import torch
 from torch import Tensor
 
-from sottovoce.errors import DataError
 from sottovoce.privacy.mechanism import Mechanism
 
 _ROUNDING = 2.0**-52
@@ -36,19 +35,22 @@ def clip_factors(norms: Tensor, mechanism: Mechanism) -> Tensor:
 
 
 def add_clipped_(
-    total: Tensor, delta: Tensor, factors: Tensor, weight: int, mechanism: Mechanism, largest: int
-) -> None:
+    total: Tensor, delta: Tensor, weight: int, mechanism: Mechanism, largest: int
+) -> tuple[Tensor, Tensor] | None:
     """Add weight * clip(delta) to the integer sum; `weight` is a multiple of `Mechanism.weight_unit`.
 
-    `largest` is how many steps one user may add to a coordinate (see `Mechanism.require_range`).
+    Return the norms of the delta's layers and the factors they were multiplied by; None, and nothing is added, where
+    the delta is not finite or, without clipping, larger than the `largest` that one user may add to a coordinate.
     """
-    scales = (factors * (weight * mechanism.weight_unit / mechanism.step)).tolist()
     partition = mechanism.partition
+    norms = partition.norms(delta)
+    if not bool(torch.isfinite(norms).all()):
+        return None
+    factors = clip_factors(norms, mechanism)
+    scales = (factors * (weight * mechanism.weight_unit / mechanism.step)).tolist()
+    if mechanism.clip_norms is None and float(delta.abs().max()) * max(scales) > largest:
+        return None
     sums, deltas = (torch.split(vector, list(partition.tensor_sizes)) for vector in (total, delta))
     for place, layer in enumerate(partition.tensor_layers):
-        steps = deltas[place].double().mul_(scales[layer]).trunc_()
-        if mechanism.clip_norms is None and bool(steps.abs().max() > largest):
-            raise DataError(
-                "A user's delta is too large for exact sums. Lower federated.local.lr, or clip (privacy.clipping)."
-            )
-        sums[place].add_(steps.long())
+        sums[place].add_(deltas[place].double().mul_(scales[layer]).trunc_().long())
+    return norms, factors

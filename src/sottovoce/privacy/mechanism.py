@@ -24,7 +24,7 @@ from torch import Tensor
 
 from sottovoce.data.cohort import draw_cohort
 from sottovoce.errors import ConfigError, PrivacyError
-from sottovoce.model.flat import Partition
+from sottovoce.model.flat import KINDS, Partition
 from sottovoce.privacy.options import Participation, Privacy
 from sottovoce.randomness import Randomness
 
@@ -108,6 +108,8 @@ class Mechanism:
             return (norm,)
         shares = [1.0] * len(sizes) if self.privacy.clipping == "uniform" else [float(size) for size in sizes]
         if self.privacy.clipping == "weighted":
+            if not any(_in_group(layer, "mlp") for layer in self.partition.layers):
+                raise ConfigError("privacy.clipping=weighted needs layers of MLPs alone. Use partition tensor or kind.")
             for place, layer in enumerate(self.partition.layers):
                 shares[place] *= self.privacy.mlp_weight if _in_group(layer, "mlp") else 1.0
         return tuple(norm * math.sqrt(share / math.fsum(shares)) for share in shares)
@@ -121,6 +123,11 @@ class Mechanism:
 
     def noise_stds(self, divisor: float) -> list[float]:
         """Return the std of the noise on the sum, in steps, for every tensor of the partition."""
+        if self.privacy.sigma_dp > 0 and self.participation.q_min is not None:
+            raise PrivacyError(
+                "Noise with participation.q_min is not available: what is released would lie on a grid that tells the "
+                "size of the cohort. Leave out q_min or set privacy.sigma_dp=0."
+            )
         if self.privacy.sigma_dp == 0 or self.privacy.clip_norm is None:
             return [0.0] * len(self.partition.tensor_sizes)
         std = self.privacy.sigma_dp * self.privacy.clip_norm * divisor / self.step
@@ -136,8 +143,8 @@ class Mechanism:
         room = 2**_SUM_BITS - math.ceil(noise)
         if room < max(users, 1) * 2**FRACTION_BITS and self.clip_norms is not None:
             raise PrivacyError(
-                f"A cohort of {users} users with noise of {noise / _NOISE_TAIL:.3g} steps does not fit into exact "
-                "sums. Lower participation.cohort_size or privacy.sigma_dp."
+                f"Cohorts of about {self.cohort_size:g} users with this noise do not fit into exact sums. Lower "
+                "participation.cohort_size or privacy.sigma_dp."
             )
         return int(max(room, 0) // max(users, 1))
 
@@ -149,5 +156,5 @@ def _in_group(name: str, group: str) -> bool:
     """Return whether a tensor or layer such as blocks.3.w1.weight or w1 belongs to a parameter group."""
     parts = set(name.split("."))
     if group == "rest":
-        return not any(part in parts for part in ("ln1", "ln2", "wqkv", "wf", "w1", "w2"))
+        return not any(part in parts for part in KINDS)
     return any(part in parts for part in _GROUPS.get(group, (group,)))

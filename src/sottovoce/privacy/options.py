@@ -21,7 +21,7 @@ class Participation(BaseModel):
         "poisson", description="poisson: each user with probability S/K; fixed: S users; everyone: all in every step"
     )
     weight: Literal["one", "utterances", "seconds"] = Field("one", description="what a user counts by")
-    weight_bound: float = Field(1.0, gt=0, allow_inf_nan=False, description="the most that a user counts")
+    weight_bound: float = Field(1.0, ge=1e-12, le=1e12, description="the most that a user counts")
     weight_total: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="W, the public total of weights; null: K where all weights are one"
     )
@@ -58,7 +58,7 @@ class Privacy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    clip_norm: float | None = Field(None, gt=0, allow_inf_nan=False, description="C, the bound on a user's delta")
+    clip_norm: float | None = Field(None, ge=1e-30, le=1e30, description="C, the bound on a user's delta")
     clipping: ClippingName = Field(
         "none", description="none, global to C, or layer by layer: uniform, dim, weighted, with sum C_h^2 = C^2"
     )
