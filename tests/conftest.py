@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import torch
 
 from sottovoce.cli.main import run
 from sottovoce.data.corpora import Table
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.data.store import Store
 from sottovoce.processes import no_progress
+
+torch.set_num_threads(1)  # tests run side by side, one process per core
 
 ROOT = Path(__file__).parent.parent
 REAL_SPEECH = Path(os.environ.get("SOTTO_TEST_DATA", ROOT.parent / "shared" / "data"))

@@ -103,7 +103,7 @@ def test_normalize_leaves_small_deltas_and_raises_small_layers():
 
 def test_one_layer_is_global_clipping():
     delta = torch.randn(sum(SIZES), generator=torch.Generator().manual_seed(0))
-    one = make_partition(["w"], [sum(SIZES)], "tensor")
+    one = make_partition(["w1"], [sum(SIZES)], "tensor")
     found = []
     for kind in KINDS:
         mech = Mechanism(Privacy(clip_norm=0.01, clipping=kind), Participation(population=10, cohort_size=2), one)

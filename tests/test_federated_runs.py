@@ -80,7 +80,6 @@ def test_the_log_says_what_is_not_private(command, tmp_path):
                 "central_lr",
                 "epsilon",
                 "server_norm",
-                "noise_norm",
                 "trust_ratios",
                 "not_private",
                 "elapsed_seconds",
