@@ -60,6 +60,23 @@ def test_without_bias_correction_the_first_update_is_the_plain_moments():
     assert float(theta) == pytest.approx(2 - 0.1 * (0.1 * 0.5) / np.sqrt(0.001 * 0.25))
 
 
+@pytest.mark.parametrize("optimizer", [Adam(bias_correction=False), Lamb(bias_correction=False)])
+def test_fifty_steps_without_bias_correction_agree_with_numpy(optimizer):
+    theta, state = start(), optimizer.start(start())
+    plain, m, v = start().numpy(), np.zeros(44), np.zeros(44)
+    bounds = np.cumsum([0, 35, 5, 3, 1])
+    for step in range(50):
+        optimizer.step(theta, gradient(step), state, 0.01, PARTITION)
+        g = gradient(step).numpy()
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        update = m / (np.sqrt(v) + optimizer.xi)
+        for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+            norms = [np.sqrt((vector[first:last] ** 2).sum()) for vector in (plain, update)]
+            ratio = norms[0] / norms[1] if isinstance(optimizer, Lamb) and min(norms) > 0 else 1.0
+            plain[first:last] -= 0.01 * ratio * update[first:last]
+    assert theta.numpy() == pytest.approx(plain, rel=1e-12, abs=1e-14)
+
+
 def test_lamb_without_trust_ratio_is_adam():
     one, other = start(), start()
     lamb, adam = Lamb(trust=False, xi=1e-8), Adam()

@@ -29,7 +29,7 @@ def describe(config: Config, partition: str, language: str) -> dict[str, Any]:
     memory = {
         "parameters": parameters * _FLOAT_BYTES,
         "gradients": parameters * _FLOAT_BYTES,
-        "optimizer": len(state.vectors) * parameters * _FLOAT_BYTES,
+        "optimizer": (len(state.vectors) + 2) * parameters * _FLOAT_BYTES,  # its state, and two vectors while it steps
         "activations": activation_bytes(config, tokens),
     }
     return {
@@ -47,10 +47,13 @@ def activation_bytes(config: Config, tokens: int) -> int:
     """Estimate what a forward pass over one micro-batch keeps for the backward pass.
 
     Per output and block: the inputs and outputs of both LayerNorms and residuals (6 widths), qkv and the attention's
-    output (5 widths), and the MLP's hidden values with their dropout mask (2.25 MLP widths).
+    output (5 widths), and the MLP's hidden values with their dropout mask (2.25 MLP widths). With dropout, attention
+    also keeps its weights and their mask (3 values per head and key; utterances of 15 s are assumed).
     """
     options = config.model
     outputs = config.central.micro_batch_seconds * FRAMES_PER_SECOND / STRIDE
-    per_block = 11 * options.width + 2.25 * options.mlp_width
+    keys = 15 * FRAMES_PER_SECOND / STRIDE
+    attention = 3 * options.heads * keys if options.dropout else 0
+    per_block = 11 * options.width + 2.25 * options.mlp_width + attention
     front = 80 * STRIDE * 2 + 4 * options.width
     return round(outputs * (options.blocks * per_block + front + 3 * tokens) * _FLOAT_BYTES)
