@@ -141,6 +141,10 @@ def test_what_cannot_be_transcribed_is_one_line(recogniser, tmp_path, sotto):
     (tmp_path / "a.wav").write_bytes(b"no audio")
     assert "cannot be read" in sotto("transcribe", tmp_path, tmp_path / "a.wav").error
     assert "cannot be read" in sotto("transcribe", tmp_path, tmp_path / "absent.wav").error
+    soundfile.write(tmp_path / "good.wav", voice(1.0, 1, 16_000), 16_000)
+    mixed = sotto("transcribe", tmp_path, tmp_path / "a.wav", tmp_path / "good.wav")
+    assert "cannot be read" in mixed.error
+    assert "good.wav: " in mixed.stdout
     assert "There is no model" in sotto("transcribe", tmp_path / "x", tmp_path / "a.wav").error
 
 
@@ -152,6 +156,11 @@ def test_eval_on_the_command_line(recogniser, make_store, tmp_path, sotto):
     assert document["speakers"]["count"] == 2
     assert document["groups"]["mood"]["calm"]["speakers"] == 2
     assert "has no column 'sex'" in sotto("eval", tmp_path, store.path, "--by", "sex", "--workers", 1).error
+    by_speaker = sotto("eval", tmp_path, store.path, "--by", "speaker", "--workers", 1, "--json").document
+    assert {name: group["wer"] for name, group in by_speaker["groups"]["speaker"].items()} == by_speaker["speakers"][
+        "wer"
+    ]
+    assert "holds lists" in sotto("eval", tmp_path, store.path, "--by", "paths", "--workers", 1).error
     both = sotto("eval", tmp_path, store.path, "--workers", 2, "--json").document
     assert both["loss"] == pytest.approx(document["loss"], rel=1e-5)
     assert both["wer"] == document["wer"]

@@ -1,6 +1,7 @@
 """Optimizers against optax (golden numbers written by benchmarks/crosscheck_optax.py), worked arithmetic and limits."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_fifty_steps_without_bias_correction_agree_with_numpy(optimizer):
         g = gradient(step).numpy()
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
         update = m / (np.sqrt(v) + optimizer.xi)
-        for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+        for first, last in pairwise(bounds):
             norms = [np.sqrt((vector[first:last] ** 2).sum()) for vector in (plain, update)]
             ratio = norms[0] / norms[1] if isinstance(optimizer, Lamb) and min(norms) > 0 else 1.0
             plain[first:last] -= 0.01 * ratio * update[first:last]
