@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from sottovoce.data.store import Store
 from sottovoce.processes import no_progress
 
 torch.set_num_threads(1)  # tests run side by side, one process per core
+# Started in the background of a script, a process ignores Ctrl-C, and so would everything it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent.parent
 REAL_SPEECH = Path(os.environ.get("SOTTO_TEST_DATA", ROOT.parent / "shared" / "data"))
