@@ -7,6 +7,7 @@ Everything is taken in one run, on audio made on the spot, and printed as ratios
 
 import argparse
 import json
+import multiprocessing
 import resource
 import tempfile
 import time
@@ -17,6 +18,7 @@ import numpy as np
 import soundfile
 from torch import Tensor
 
+from report import print_report
 from sottovoce.config import resolve
 from sottovoce.data.batching import Batching
 from sottovoce.data.cohort import poisson_cohort
@@ -107,12 +109,9 @@ def memory(group: Group, path: Path, users: int, out: Path) -> None:
 
 
 def measured(function: Any, arguments: tuple[Any, ...], workers: int, folder: Path) -> Any:
-    """Run a measurement in processes of its own and return what it wrote."""
+    """Run a measurement in processes that are thrown away, and return what it wrote."""
     out = folder / "measured.json"
     out.unlink(missing_ok=True)
-    # Two processes even for one worker would differ; so one worker also runs in a process that is thrown away.
-    import multiprocessing  # noqa: PLC0415
-
     process = multiprocessing.get_context("spawn").Process(
         target=run_workers, args=(function, (*arguments, out), workers, 1)
     )
@@ -150,11 +149,7 @@ def main() -> None:
         f"memory, cohort of {LARGE_COHORT} / 16": large / small,
         f"seconds to draw {members} of 70 million users": drawn,
     }
-    if arguments.json:
-        print(json.dumps(report, indent=2))
-    else:
-        for what, value in report.items():
-            print(f"  {what:50} {value:10.3f}")
+    print_report(report, as_json=arguments.json)
 
 
 if __name__ == "__main__":

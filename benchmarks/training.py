@@ -6,15 +6,15 @@ Speeds are taken side by side in one run, alternating, and printed as ratios, be
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F  # noqa: N812 - everyone's name for it
 from torch import Tensor, nn
 
+from report import print_report
 from sottovoce.config import resolve
 from sottovoce.model.cape import centred_positions, embed
 from sottovoce.model.ctc import ctc_loss
@@ -172,11 +172,7 @@ def main() -> None:
         "reached, GFLOP/s": reached / 1e9,
         "share of the GEMM limit": reached / float(np.median(peaks)),
     }
-    if arguments.json:
-        print(json.dumps(report, indent=2))
-    else:
-        for what, value in report.items():
-            print(f"  {what:40} {value:10.3f}")
+    print_report(report, as_json=arguments.json)
 
 
 if __name__ == "__main__":

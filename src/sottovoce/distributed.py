@@ -2,7 +2,7 @@
 
 `Group` is what a process knows of the others. Guarantees: every rank gets the same bits from `sum_`; workers that were
 started here die with their parent, however it dies; an error in one worker ends all of them and is raised in the
-parent.
+parent, and the others, who only lost their peer, are silent.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import os
 import pickle
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,26 @@ import torch.distributed as dist
 from torch import Tensor
 
 from sottovoce.errors import SottoError
-from sottovoce.processes import die_with_parent
+from sottovoce.processes import die_with_parent, leave, under_torchrun
 
 Result = TypeVar("Result")
+
+_LOST_PEER = 3  # the exit code of a worker whose peer has ended: the peer's own message is the one to show
+_GRACE_SECONDS = 5.0  # for the other workers to end by themselves after one has failed
+
+
+class LostPeerError(SottoError):
+    """Another process of the group has ended in the middle of the work."""
+
+
+@contextlib.contextmanager
+def _together() -> Iterator[None]:
+    """Run a collective; what breaks it is a peer that has ended."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise LostPeerError(f"Another process of this run has ended ({reason}). Run the same command again.") from None
 
 
 @dataclass(frozen=True)
@@ -42,7 +60,8 @@ class Group:
     def sum_(self, tensor: Tensor) -> Tensor:
         """Replace a tensor by its sum over all processes."""
         if self.size > 1:
-            dist.all_reduce(tensor)
+            with _together():
+                dist.all_reduce(tensor)
         return tensor
 
     def gather(self, item: Result) -> list[Result]:
@@ -50,7 +69,8 @@ class Group:
         if self.size == 1:
             return [item]
         items: list[Any] = [None] * self.size
-        dist.all_gather_object(items, item)
+        with _together():
+            dist.all_gather_object(items, item)
         return items
 
     def from_leader(self, item: Result) -> Result:
@@ -60,12 +80,8 @@ class Group:
     def barrier(self) -> None:
         """Wait for everyone."""
         if self.size > 1:
-            dist.barrier()
-
-
-def under_torchrun() -> bool:
-    """Return whether torchrun started this process."""
-    return bool(dist.is_torchelastic_launched())
+            with _together():
+                dist.barrier()
 
 
 @contextlib.contextmanager
@@ -76,10 +92,9 @@ def joined_group() -> Iterator[Group]:
         return
     _choose_gpu(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group(_backend())
-    try:
-        yield Group(dist.get_rank(), dist.get_world_size())
-    finally:
-        dist.destroy_process_group()
+    group = Group(dist.get_rank(), dist.get_world_size())
+    yield group
+    group.barrier()
 
 
 def _backend() -> str:
@@ -144,13 +159,17 @@ def _worker(
     try:
         _choose_gpu(rank)
         dist.init_process_group(_backend(), init_method=f"file://{meeting / 'store'}", rank=rank, world_size=size)
-        function(Group(rank, size), *arguments)
-        dist.destroy_process_group()
+        group = Group(rank, size)
+        function(group, *arguments)
+        group.barrier()
+    except LostPeerError:
+        leave(_LOST_PEER)
     except (SottoError, OSError) as error:  # what a user can meet; anything else prints its traceback
         unfinished = meeting / f"unfinished-{rank}"
         unfinished.write_bytes(pickle.dumps(error))
         unfinished.rename(meeting / f"error-{rank}")
-        os._exit(1)  # the others are waiting in a collective: the parent ends them
+        leave(1)
+    leave(0)
 
 
 def _terminate(processes: list[Any]) -> None:
@@ -160,15 +179,17 @@ def _terminate(processes: list[Any]) -> None:
 
 def _wait(processes: list[Any], meeting: Path) -> None:
     """Wait until all have ended; raise what ended one of them early."""
-    sentinels = {process.sentinel: process for process in processes}
-    while sentinels:
-        for ready in multiprocessing.connection.wait(list(sentinels)):
-            process = sentinels.pop(ready)
+    running = {process.sentinel: process for process in processes}
+    deadline: float | None = None  # once one has failed
+    while running and (deadline is None or time.monotonic() < deadline):
+        for ready in multiprocessing.connection.wait(list(running), timeout=1.0):
+            process = running.pop(ready)
             process.join()
-            if process.exitcode == 0:
-                continue
-            for file in sorted(meeting.glob("error-*")):
-                raise pickle.loads(file.read_bytes())  # noqa: S301 - written by our own worker
-            raise SottoError(
-                f"A worker process ended with code {process.exitcode}. Run the same command again to go on."
-            )
+            if process.exitcode != 0 and deadline is None:
+                deadline = time.monotonic() + _GRACE_SECONDS
+    if deadline is None:
+        return
+    for file in sorted(meeting.glob("error-*")):
+        raise pickle.loads(file.read_bytes())  # noqa: S301 - written by our own worker
+    codes = [process.exitcode for process in processes if process.exitcode not in (None, 0, _LOST_PEER)]
+    raise SottoError(f"A worker process ended with code {min(codes, default=_LOST_PEER)}. Run the same command again.")

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from sottovoce.errors import SottoError
 
@@ -35,6 +35,22 @@ def die_with_parent(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before we asked
             os._exit(1)
+
+
+def under_torchrun() -> bool:
+    """Return whether torchrun started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def leave(code: int) -> NoReturn:
+    """End this process now, without taking the interpreter down.
+
+    The threads of torch.distributed may still hold tensors when a collective has returned; freed while Python is being
+    taken down, they abort the process.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _start_worker(parent: int) -> None:

@@ -50,7 +50,11 @@ class Run:
         path = self.path / CONFIG_FILE
         if path.exists():
             begun = _read_json(path)
-            changed = _differences(begun.get("config"), config) - set(may_change)
+            changed = {
+                key
+                for key in _differences(begun.get("config"), config)
+                if not any(f"{key}.".startswith(f"{free}.") for free in may_change)
+            }
             if changed:
                 raise ConfigError(
                     f"{self.path} was started with another {min(changed)} (see {path}). "
@@ -126,7 +130,7 @@ class Run:
         kept = []
         for text in path.read_bytes().split(b"\n")[:-1]:
             line = _parsed(text, path)
-            if line["step"] > step:
+            if line["step"] > step or step == 0:  # a run that starts again also says again what it is
                 break
             if "dev_wer" not in line or line["step"] <= evaluated:
                 kept.append(line)

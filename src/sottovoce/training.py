@@ -61,6 +61,8 @@ class NoDisplay:
 
 
 MakeDisplay = Callable[[], Display]
+# Where data lies may change when a run goes on (its own corpus moves with it): a hash says whether it is the same.
+_DATA_PLACES = ("data.train.store", "data.train.speakers", "data.dev.store", "data.dev.speakers")
 
 
 @contextlib.contextmanager
@@ -123,7 +125,8 @@ class Training:
         """Start the run or take it up again, on the same data; return how many steps are done."""
         if self.group.leads:
             hashes = {name: None if part is None else part.hash for name, part in data.items()}
-            self.run.begin(self.resolved.config.model_dump(mode="json"), self.resolved.sources, hashes, may_change)
+            config = self.resolved.config.model_dump(mode="json")
+            self.run.begin(config, self.resolved.sources, hashes, {*may_change, *_DATA_PLACES})
         self.group.barrier()
         counters = self.run.load(self.recogniser, self.state)
         done = 0
@@ -164,7 +167,9 @@ class Training:
         return score(evaluate(self.recogniser, population.store, population.all_rows(), self.group))
 
     def save(self, done: int, *, best: bool = False) -> None:
-        """Save a checkpoint; a model that is not finite is never saved."""
+        """Save a checkpoint, unless it is there already; a model that is not finite is never saved."""
+        if self.saved == done and self.evaluated != done:
+            return
         if not bool(torch.isfinite(self.recogniser.flat.theta).all()):
             raise DataError(f"The model is not finite after {done} steps. Nothing was overwritten; lower the rates.")
         self.saved = done
@@ -187,11 +192,13 @@ class Training:
             self.metrics.close()
 
 
-def open_dev(selection: Selection | None, train: Population, recogniser: Recogniser) -> Population | None:
-    """Return the population that chooses the best checkpoint: disjoint from training, in the model's language."""
+def open_held_out(
+    name: str, selection: Selection | None, train: Population, recogniser: Recogniser
+) -> Population | None:
+    """Return what is evaluated on, dev or test: disjoint from training, in the model's language."""
     if selection is None:
         return None
-    dev = selection.open()
-    require_disjoint(train, dev, ("train", "dev"))
-    recogniser.require_store(dev.store)
-    return dev
+    held_out = selection.open()
+    require_disjoint(train, held_out, ("train", name))
+    recogniser.require_store(held_out.store)
+    return held_out

@@ -9,6 +9,7 @@ import typer
 from sottovoce.cli import config, data, demo, recognise, train
 from sottovoce.cli.console import note
 from sottovoce.errors import SottoError
+from sottovoce.processes import leave, under_torchrun
 from sottovoce.version import VERSION
 
 app = typer.Typer(
@@ -60,7 +61,10 @@ def run() -> None:
         code = 1
     if code == 130:
         note("Interrupted. Run the same command again to go on.")
-    sys.exit(code if isinstance(code, int) else 0)
+    code = code if isinstance(code, int) else 0
+    if under_torchrun():
+        leave(code)
+    sys.exit(code)
 
 
 def _usage_error(error: typer.TyperException) -> int:

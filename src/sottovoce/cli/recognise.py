@@ -38,7 +38,7 @@ def evaluate(
 
     Example: sotto eval runs/digits stores/digits@heldout.txt --by sex
     """
-    from sottovoce.distributed import run_workers  # noqa: PLC0415 - torch is loaded only where it is needed
+    from sottovoce.distributed import run_workers
 
     selection = Selection.parse(store)
     with tempfile.TemporaryDirectory() as folder:
@@ -56,9 +56,9 @@ def evaluate(
 def _evaluate_worker(
     group: "Group", checkpoint: Path, selection: Selection, by: list[str] | None, batch_seconds: float, result: Path
 ) -> None:
-    from sottovoce.evaluation.evaluate import evaluate as run_evaluation  # noqa: PLC0415
-    from sottovoce.evaluation.report import default_columns, report  # noqa: PLC0415
-    from sottovoce.model.recogniser import load_recogniser  # noqa: PLC0415
+    from sottovoce.evaluation.evaluate import evaluate as run_evaluation
+    from sottovoce.evaluation.report import default_columns, report
+    from sottovoce.model.recogniser import load_recogniser
 
     population = selection.open()
     columns = default_columns(population.store) if by is None else by
@@ -100,8 +100,8 @@ def transcribe(
 
     Example: sotto transcribe runs/digits recording.mp3
     """
-    from sottovoce.evaluation.transcribe import transcribe as listen  # noqa: PLC0415 - loads torch
-    from sottovoce.model.recogniser import load_recogniser  # noqa: PLC0415
+    from sottovoce.evaluation.transcribe import transcribe as listen
+    from sottovoce.model.recogniser import load_recogniser
 
     recogniser = load_recogniser(checkpoint, Hardware().open())
     transcripts, unread = [], 0
@@ -131,7 +131,7 @@ def model(
 
     Example: sotto model baseline --partition kind
     """
-    from sottovoce.model.size import describe  # noqa: PLC0415 - loads torch
+    from sottovoce.model.size import describe
 
     config = resolve(preset, settings or []).config
     document = describe(config, partition, language)

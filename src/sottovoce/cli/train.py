@@ -1,7 +1,8 @@
-"""sotto train: central training of seed models and baselines."""
+"""sotto train: seed models and baselines on all data together, and federated training on users."""
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +13,9 @@ from sottovoce.cli.config import Preset, Settings
 from sottovoce.cli.console import ProgressDisplay, note, print_json, stderr
 from sottovoce.cli.options import ALL_CORES, AsJson, Workers
 from sottovoce.config import Resolved, resolve
-from sottovoce.data.own_corpus import make_own_corpus
 from sottovoce.data.selection import Selection
-from sottovoce.errors import ConfigError, DataError
+from sottovoce.errors import DataError
+from sottovoce.own_corpus import make_own_corpus
 
 if TYPE_CHECKING:
     from sottovoce.training import Status
@@ -59,15 +60,10 @@ def central(
 
     Example: sotto train central tiny --train stores/digits@train.txt --dev stores/digits@heldout.txt --run runs/digits
     """
-    from sottovoce.central.train import train_central  # noqa: PLC0415 - torch is loaded only where it is needed
-    from sottovoce.distributed import run_workers  # noqa: PLC0415
+    from sottovoce.central.train import train_central
 
     resolved = resolve(preset, with_data(settings or [], train=train, dev=dev))
-    hardware = resolved.config.hardware
-    run_workers(
-        train_central, (resolved, run, TrainingDisplay), hardware.processes(workers), hardware.threads_per_worker
-    )
-    _report(run, resolved, as_json)
+    _start(train_central, resolved, run, workers, as_json)
 
 
 @app.command()
@@ -91,32 +87,32 @@ def federated(
 
     Example: sotto train federated quick --run runs/quick
     """
-    from sottovoce.distributed import run_workers, under_torchrun  # noqa: PLC0415 - torch is loaded only where needed
-    from sottovoce.federated.train import train_federated  # noqa: PLC0415
+    from sottovoce.federated.train import train_federated
+    from sottovoce.processes import under_torchrun
 
     given = with_data(settings or [], train=train, dev=dev, test=test)
     given += [] if seed_model is None else [f"data.seed_model={json.dumps(str(seed_model))}"]
     resolved = resolve(preset, given)
-    if resolved.config.data.train is None:
-        if under_torchrun():
-            raise ConfigError("data.train is required under torchrun: the users. Give a store with --train.")
+    if resolved.config.data.train is None and not under_torchrun():
         with ProgressDisplay() as progress:
             given += make_own_corpus(resolved.config, run, workers, progress)
         resolved = resolve(preset, given)
     if (void := resolved.config.privacy.void) is not None:
         note(f"No privacy guarantee: {void}.")
+    _start(train_federated, resolved, run, workers, as_json)
+
+
+def _start(train: Callable[..., None], resolved: Resolved, run: Path, workers: int, as_json: bool) -> None:
+    """Train on this machine's workers, or torchrun's, and say how it ended."""
+    from sottovoce.distributed import leads, run_workers
+
     hardware = resolved.config.hardware
-    run_workers(
-        train_federated, (resolved, run, TrainingDisplay), hardware.processes(workers), hardware.threads_per_worker
-    )
-    _report(run, resolved, as_json)
+    run_workers(train, (resolved, run, TrainingDisplay), hardware.processes(workers), hardware.threads_per_worker)
+    if leads():
+        _report(run, resolved, as_json)
 
 
 def _report(run: Path, resolved: Resolved, as_json: bool) -> None:
-    from sottovoce.distributed import leads  # noqa: PLC0415 - torch is loaded only where it is needed
-
-    if not leads():
-        return
     path = run / "last" / "checkpoint.json"
     if not path.exists():
         raise DataError(f"{run} holds no checkpoint.")

@@ -25,7 +25,7 @@ from sottovoce.model.recogniser import Recogniser, load_recogniser
 from sottovoce.privacy.accounting import Accountant
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.runs import Run
-from sottovoce.training import Display, MakeDisplay, Status, Training, open_dev, open_run
+from sottovoce.training import Display, MakeDisplay, Status, Training, open_held_out, open_run
 
 # What may be changed when a run goes on: none of it changes the steps already taken.
 MAY_CHANGE = ("federated.central_steps", "federated.evaluate_every", "federated.checkpoint_every", "data.test")
@@ -42,8 +42,8 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display) -> None
     config = resolved.config
     users = open_users(config)
     recogniser = _start_model(config, users)
-    dev = open_dev(config.data.dev, users, recogniser)
-    test = open_dev(config.data.test, users, recogniser)
+    dev = open_held_out("dev", config.data.dev, users, recogniser)
+    test = open_held_out("test", config.data.test, users, recogniser)
     if dev is not None and test is not None:
         require_disjoint(dev, test, ("dev", "test"))
     state = config.federated.optimizer.start(recogniser.flat.theta)
@@ -76,17 +76,16 @@ def _start_model(config: Config, users: Population) -> Recogniser:
     device = config.hardware.open()
     if config.data.seed_model is None:
         recogniser = Recogniser.make(config.model, users.store.token_set, device).initialise(config.seed)
-        recogniser.require_store(users.store)
     else:
         recogniser = load_recogniser(config.data.seed_model, device)
-        recogniser.require_store(users.store)
-        shape = {"dropout", "layer_drop"}
-        if recogniser.options.model_dump(exclude=shape) != config.model.model_dump(exclude=shape):
+        no_shape = {"dropout", "layer_drop"}
+        if recogniser.options.model_dump(exclude=no_shape) != config.model.model_dump(exclude=no_shape):
             raise DataError(
                 f"{config.data.seed_model} has another shape than model.* of the preset. Choose the preset it was "
                 "trained with, or set model.* to its shape (see `sotto model`)."
             )
         recogniser = recogniser.with_options(config.model)
+    recogniser.require_store(users.store)
     config.hardware.speed_up_(recogniser.encoder)
     return recogniser
 

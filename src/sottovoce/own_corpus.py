@@ -11,15 +11,17 @@ from sottovoce.config import Config
 from sottovoce.data.population import split_by_count
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.data.store import Store
-from sottovoce.errors import ConfigError
 from sottovoce.files import written_whole
 from sottovoce.processes import Progress
 
 
 def make_own_corpus(config: Config, run: Path, workers: int, progress: Progress) -> list[str]:
-    """Prepare the preset's corpus and split its speakers; return the settings that select them."""
+    """Prepare the preset's corpus and split its speakers; return the settings that select them.
+
+    A preset that says how many speakers are set apart wants this; others get no settings.
+    """
     if not (config.users.dev_speakers and config.users.test_speakers):
-        raise ConfigError("data.train is required: the users. Give a store with --train.")
+        return []
     store = prepare(Request(config.corpus, config.joining), run / "corpus", workers, progress)
     parts = _split(store, config.users.dev_speakers, config.users.test_speakers, config.seed)
     settings = []

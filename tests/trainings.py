@@ -1,0 +1,71 @@
+"""What the tests of trainings share: command lines, starting, waiting for steps, comparing what is left behind."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PYTHON = (sys.executable, "-m")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
+SMALL_MODEL = (
+    *("model.blocks=2", "model.width=16", "model.heads=2", "model.mlp_width=32"),
+    *("model.dropout=0.2", "model.layer_drop=0.3"),
+)
+
+
+def command_line(
+    kind: str, run: Path, data: Mapping[str, str], settings: Sequence[str], workers: int, python: Sequence[str] = PYTHON
+) -> list[str]:
+    """Return the words that start a training of the preset tiny."""
+    words = ["train", kind, "tiny", "--run", str(run), "--workers", str(workers)]
+    words += [word for name, selection in data.items() for word in (f"--{name}", selection)]
+    # The two dashes keep torchrun from taking our --run for one of its own options.
+    dashes = ["--"] if "torch.distributed.run" in python else []
+    return [*python, "sottovoce", *dashes, *words, *(word for setting in settings for word in ("--set", setting))]
+
+
+def run(words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+
+
+def started(words: list[str], folder: Path, **options: bool) -> "subprocess.Popen[bytes]":
+    """Start a training and return when it has taken a step that it had not taken before."""
+    before = steps_taken(folder)
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, **options)
+    while steps_taken(folder) <= before:
+        assert process.poll() is None
+        # A run that goes on first cuts off what it will do again.
+        before = min(before, steps_taken(folder))
+        time.sleep(0.005)
+    return process
+
+
+def metrics(folder: Path) -> list[dict]:
+    """Return the whole lines of a run's metrics."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+def steps_taken(folder: Path) -> int:
+    """Return the number of the last training step in the metrics."""
+    return max((line["step"] for line in metrics(folder)), default=0)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file of the last and the best checkpoint."""
+    files = [path for link in ("last", "best") for path in sorted((folder / link).iterdir())]
+    return {f"{path.parent.name}/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def error_line(finished: subprocess.CompletedProcess[str]) -> str:
+    """Return the one line of a command that failed, as it should: without a traceback."""
+    assert finished.returncode == 1
+    assert "Traceback" not in finished.stderr
+    (line,) = [line for line in finished.stderr.splitlines() if line.startswith("error: ")]
+    return line
