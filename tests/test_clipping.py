@@ -117,7 +117,7 @@ def test_without_clipping_too_much_counts_as_nothing_and_never_wraps_around():
     mech = Mechanism(Privacy(), Participation(population=10, cohort_size=2), make_partition(NAMES, SIZES, "tensor"))
     delta = torch.full((sum(SIZES),), 2.0)
     total = torch.zeros(sum(SIZES), dtype=torch.int64)
-    largest = mech.require_range(3, 2.0)
+    largest = mech.require_range(3)
     assert add_clipped_(total, delta, WEIGHTS, mech, largest) is not None
     assert (total == 2 * 2**40).all()
     assert add_clipped_(total, delta * 2**22, WEIGHTS, mech, largest) is None

@@ -36,9 +36,9 @@ def client(users, local, augment=None):
     return Client(users.store, Batching(seconds=3), local, augment, seed=1)
 
 
-def engine(users, local, privacy, participation, server, options=SMALL, augment=None):
+def engine(users, local, privacy, participation, server, options=SMALL, augment=None, partition="tensor"):
     model = recogniser(options)
-    mechanism = Mechanism(privacy, participation, model.flat.partition())
+    mechanism = Mechanism(privacy, participation, model.flat.partition(partition))
     state = server.start(model.flat.theta)
     return Engine(Group(), users, model, client(users, local, augment), mechanism, server, state)
 
@@ -46,13 +46,36 @@ def engine(users, local, privacy, participation, server, options=SMALL, augment=
 EVERYONE = Participation(population=4, sampling="everyone")
 
 
-@pytest.mark.parametrize("clipping", ["none", "global", "uniform", "dim", "weighted"])
+NOISE = {"clip_norm": 0.01, "sigma_dp": 0.01, "mlp_weight": 2.0}
+SECONDS = {"weight": "seconds", "weight_bound": 2.0, "weight_total": 8.0}
+
+
 @pytest.mark.parametrize("server", [Lamb(), Sgd()])
-def test_the_engine_is_the_algorithm_to_the_bit(users, clipping, server):
-    privacy = Privacy(clip_norm=0.01, clipping=clipping, sigma_dp=0.01, mlp_weight=2.0)
-    participation = Participation(population=4, cohort_size=2)
+@pytest.mark.parametrize(
+    ("privacy", "participation", "partition"),
+    [
+        *(({"clipping": name}, {}, "tensor") for name in ("none", "global", "uniform", "dim", "weighted")),
+        ({"clipping": "dim", "rule": "normalize"}, {}, "tensor"),
+        ({"clipping": "uniform"}, {}, "block"),
+        ({"clipping": "weighted"}, {}, "kind"),
+        ({"clipping": "dim"}, {"sampling": "fixed"}, "tensor"),
+        ({"clipping": "dim"}, {"sampling": "everyone"}, "tensor"),
+        ({"clipping": "dim"}, SECONDS, "tensor"),
+        ({"clipping": "dim"}, {"q_min": 0.1}, "tensor"),
+        ({"clipping": "global"}, {**SECONDS, "q_min": 0.2}, "tensor"),
+    ],
+)
+def test_the_engine_is_the_algorithm_to_the_bit(users, privacy, participation, partition, server):
     local = Local(lr=0.1, steps=3, prox_mu=0.1)
-    fast = engine(users, local, privacy, participation, server, augment=SpecAugment())
+    fast = engine(
+        users,
+        local,
+        Privacy(**NOISE, **privacy),
+        Participation(**{"population": 4, "cohort_size": 2, **participation}),
+        server,
+        augment=SpecAugment(),
+        partition=partition,
+    )
     slow = recogniser()
     theta, state = slow.flat.theta.clone(), server.start(slow.flat.theta)
     for t in range(4):
@@ -92,6 +115,18 @@ def test_lamb_with_trust_ratio_one_is_adam(users):
     assert torch.equal(*thetas)
 
 
+def test_q_min_divides_by_those_who_came(users):
+    thetas = []
+    for participation in (EVERYONE, Participation(population=4, cohort_size=4, q_min=0.2)):
+        run = engine(
+            users, Local(steps=1), Privacy(clip_norm=10.0, clipping="global"), participation, Sgd(momentum=0.0)
+        )
+        run.step(0, 1.0)
+        thetas.append(run.theta)
+    assert (thetas[0] - thetas[1]).abs().max() < 1e-8
+    assert not torch.equal(thetas[0], recogniser().flat.theta)
+
+
 def test_q_one_is_everyone(users):
     thetas = []
     for participation in (EVERYONE, Participation(population=4, cohort_size=4)):
@@ -119,6 +154,37 @@ def test_an_empty_cohort_is_noise_only(users):
     quiet = engine(users, Local(steps=1), Privacy(), Participation(population=10**9, cohort_size=1), Sgd(momentum=0.0))
     quiet.step(0, 1.0)
     assert torch.equal(quiet.theta, before)
+
+
+@pytest.mark.parametrize("randomness", ["seeded", "secure"])
+def test_every_step_layer_and_coordinate_has_noise_of_its_own(users, randomness):
+    privacy = Privacy(clip_norm=0.01, clipping="dim", sigma_dp=1.0, randomness=randomness)
+    run = engine(users, Local(steps=1), privacy, Participation(population=10**9, cohort_size=1), Sgd(momentum=0.0))
+    noises = []
+    for t in range(3):
+        before = run.theta.clone()
+        run.step(t, 1.0)
+        noises.append((run.theta - before).double())
+
+    def correlation(one, other):
+        return float(torch.corrcoef(torch.stack([one, other]))[0, 1]) * len(one) ** 0.5  # about standard normal
+
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert abs(correlation(noises[one], noises[other])) < 5
+    layers = [layer for layer in torch.split(noises[0], run.mechanism.partition.tensor_sizes) if len(layer) > 1]
+    for place, one in enumerate(layers):
+        assert one.unique().numel() > 0.9 * one.numel()
+        for other in layers[:place]:
+            length = min(len(one), len(other))
+            assert length < 16 or abs(correlation(one[:length], other[:length])) < 6
+    for lag in (1, 2, 16):
+        assert abs(correlation(noises[0][lag:], noises[0][:-lag])) < 5
+
+
+def test_cohorts_differ_from_step_to_step(users):
+    mechanism = Mechanism(Privacy(), Participation(population=1000, cohort_size=100), recogniser().flat.partition())
+    first, second = (set(mechanism.draw_cohort(1000, stream(1, "cohort", t)).tolist()) for t in (0, 1))
+    assert len(first & second) < 40  # about 10 by chance
 
 
 def test_a_user_whose_delta_is_not_finite_counts_as_nothing(users):

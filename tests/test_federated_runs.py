@@ -4,6 +4,8 @@ import json
 import os
 import random
 import signal
+import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -54,6 +56,43 @@ def test_one_two_and_three_workers_and_torchrun_give_the_same_bits(command, tmp_
     assert (tmp_path / "1" / "result.json").read_bytes() == (tmp_path / "3" / "result.json").read_bytes()
     with safe_open(tmp_path / "1" / "last" / "model.safetensors", "pt") as file:
         assert list(file.metadata()) == ["sottovoce"]
+
+
+def test_weights_and_q_min_give_the_same_bits_on_two_workers(command, tmp_path):
+    more = (
+        *("participation.weight=seconds", "participation.weight_bound=5", "participation.weight_total=20"),
+        *("participation.q_min=0.1", "federated.central_steps=4"),
+    )
+    for workers in (1, 2):
+        finished = run(command(str(workers), *more, workers=workers))
+        assert finished.returncode == 0, finished.stderr
+    assert digests(tmp_path / "1") == digests(tmp_path / "2")
+
+
+def two_nodes(words: list[str], port: int) -> list[list[str]]:
+    """Turn a command under torchrun into those of two machines: here both are this one."""
+    place = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(port)]
+    alone = ["--standalone", "--nproc-per-node", "2"]
+    start = words.index(alone[0])
+    return [
+        [*words[:start], *place, "--node-rank", str(rank), "--nproc-per-node", "1", *words[start + len(alone) :]]
+        for rank in (0, 1)
+    ]
+
+
+def test_two_machines_give_the_bits_of_one(command, tmp_path):
+    assert run(command("one")).returncode == 0
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    machines = [
+        subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        for words in two_nodes(command("two", python=TORCHRUN), port)
+    ]
+    for machine in machines:
+        _, complaints = machine.communicate(timeout=200)
+        assert machine.returncode == 0, complaints
+    assert digests(tmp_path / "two") == digests(tmp_path / "one")
 
 
 def test_the_log_says_what_is_not_private(command, tmp_path):

@@ -1,13 +1,17 @@
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.model.flat import make_partition
-from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.privacy.clipping import add_clipped_
+from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
 from sottovoce.privacy.noise import add_noise_
 from sottovoce.privacy.options import NoiseAnalysis, Participation, Privacy
 from sottovoce.randomness import SecureRandomness, stream
@@ -25,22 +29,48 @@ def make(privacy=None, **participation):
 def test_z_is_sigma_times_the_cohort():
     assert make().z == pytest.approx(0.5 * 20)
     assert make().sampling_prob == 0.02
-    assert make().divisor(0) == pytest.approx(20)
+    assert make().divisor == pytest.approx(20)
     assert make(sampling="everyone").z == pytest.approx(0.5 * 1000)
     assert make(sampling="fixed").z == pytest.approx(0.5 * 20 / 2)
     weighted = make(weight="seconds", weight_bound=60.0, weight_total=30_000.0)
     assert weighted.z == pytest.approx(0.5 * 0.02 * 30_000 / 60)
-    assert weighted.divisor(5) == pytest.approx(600)
+    assert weighted.divisor == pytest.approx(600)
 
 
 def test_q_min_divides_by_the_cohorts_weight_but_never_by_less():
     mech = make(q_min=0.01)
-    unit = 2**20
-    assert mech.divisor(0) == pytest.approx(10)
-    assert mech.divisor(25 * unit) == pytest.approx(25)
-    assert mech.z == pytest.approx(0.5 * 0.01 * 1000 / 2)
-    with pytest.raises(PrivacyError, match="q_min is not available"):
-        mech.noise_stds(25.0)
+    assert mech.divisor == pytest.approx(10)
+    total = torch.tensor([2**40, -(2**40), 7])
+    mech.shrink_(total, 10 * WEIGHTS)
+    assert total.tolist() == [2**40, -(2**40), 7]
+    mech.shrink_(total, 25 * WEIGHTS)
+    assert total.tolist() == [round(2**40 * 0.4), -round(2**40 * 0.4), 3]
+    assert make().divisor == pytest.approx(20)
+    make().shrink_(total, 1000 * WEIGHTS)  # without q_min nothing depends on who came
+    assert total.tolist() == [round(2**40 * 0.4), -round(2**40 * 0.4), 3]
+
+
+@settings(deadline=None)
+@given(
+    others=st.integers(0, 30),
+    direction=st.sampled_from([-1.0, 0.0, 1.0]),
+    weight=st.integers(1, WEIGHTS),
+    q_min=st.floats(0.001, 0.02),
+)
+def test_with_q_min_one_user_moves_the_sum_by_at_most_the_sensitivity(others, direction, weight, q_min):
+    mech = make(weight="seconds", weight_bound=60.0, weight_total=60_000.0, q_min=q_min)
+    ones = torch.ones(sum(SIZES))  # everyone pulls in one direction, the one user in any
+    without, alone = torch.zeros(2, sum(SIZES), dtype=torch.int64)
+    add_clipped_(without, ones, WEIGHTS, mech, 2**62)
+    without *= others
+    add_clipped_(alone, direction * ones, weight, mech, 2**62)
+    joined = without + alone
+    mech.shrink_(without, others * WEIGHTS)
+    mech.shrink_(joined, others * WEIGHTS + weight)
+    moved = sum(int(difference) ** 2 for difference in joined - without)
+    assert moved <= Fraction(mech.sensitivity) ** 2 * Fraction(60.0 * 0.01 / mech.step) ** 2
+    assert mech.z == pytest.approx(0.5 * q_min * 60_000 / (2 * 60), rel=1e-6)
+    assert mech.z < 0.5 * q_min * 60_000 / (2 * 60)
 
 
 def test_weighted_needs_layers_of_mlps():
@@ -51,10 +81,10 @@ def test_weighted_needs_layers_of_mlps():
 
 
 def test_the_noise_on_the_average_has_the_asked_std_whatever_the_weights():
-    for mech in (make(), make(weight="utterances", weight_bound=7.0, weight_total=5000.0)):
-        divisor = mech.divisor(30 * 2**20)
-        (std,) = set(mech.noise_stds(divisor))
-        assert std * mech.step / divisor == pytest.approx(0.5 * 0.01)
+    for mech in (make(), make(q_min=0.01), make(weight="utterances", weight_bound=7.0, weight_total=5000.0)):
+        (std,) = set(mech.noise_stds)
+        assert std * mech.step / mech.divisor == pytest.approx(0.5 * 0.01)
+        assert Fraction(std) * Fraction(mech.step) >= Fraction(0.5) * Fraction(0.01) * Fraction(mech.divisor)
 
 
 def test_the_right_sigma_is_accepted_and_others_are_not():
@@ -63,8 +93,8 @@ def test_the_right_sigma_is_accepted_and_others_are_not():
     many = make_partition(["w"], [total.numel()], "tensor")
     for rng in (stream(0, "noise", 1), SecureRandomness()):
         total.zero_()
-        add_noise_(total, many, [mech.noise_stds(20.0)[0]], rng)
-        average = mech.average(total, 20.0).double().numpy()
+        add_noise_(total, many, [mech.noise_stds[0]], rng)
+        average = mech.average(total).double().numpy()
         for factor, accepted in ((1.0, True), (2 / 3, False), (3 / 2, False)):
             p = stats.kstest(average, stats.norm(scale=0.5 * 0.01 * factor).cdf).pvalue
             assert (p > 1e-3) == accepted
@@ -102,8 +132,8 @@ def test_noise_on_a_group_voids_the_guarantee():
         analysis = NoiseAnalysis(group=group, inside=inside, outside=outside)
         mech = make(Privacy(clip_norm=0.01, clipping="dim", sigma_dp=0.5, noise_analysis=analysis))
         assert "noise differs" in mech.privacy.void
-        full = make().noise_stds(20.0)[0]
-        return [std / full for std in mech.noise_stds(20.0)]
+        full = make().noise_stds[0]
+        return [std / full for std in mech.noise_stds]
 
     assert stds("mlp", 1, 0) == [0, 0, 1, 1, 0]
     assert stds("mlp", 0, 1) == [1, 1, 0, 0, 1]
@@ -117,10 +147,10 @@ def test_noise_on_a_group_voids_the_guarantee():
 
 def test_what_does_not_fit_into_exact_sums_is_refused():
     with pytest.raises(PrivacyError, match="do not fit into exact sums"):
-        make().require_range(2**24, 20.0)
+        make().require_range(2**24)
     with pytest.raises(PrivacyError, match="do not fit into exact sums"):
-        make(Privacy(clip_norm=1.0, clipping="dim", sigma_dp=1e6)).require_range(10, 20.0)
-    make().require_range(2**23, 20.0)
+        make(Privacy(clip_norm=1.0, clipping="dim", sigma_dp=1e6)).require_range(10)
+    make().require_range(2**23)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ never saved; a run goes on only with the data it was started with.
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -76,6 +76,9 @@ def open_run(group: Group, folder: Path, make_display: MakeDisplay) -> Iterator[
         yield Run(folder), display
 
 
+VOTES = 2  # because it was asked to, and because time is up
+
+
 @dataclass
 class Stop:
     """Whether to stop after the current step: asked for by a signal, or out of time."""
@@ -91,12 +94,18 @@ class Stop:
     def _ask(self, _number: int, _frame: FrameType | None) -> None:
         self.asked = True
 
+    def votes(self) -> list[float]:
+        """Return this process' votes for stopping."""
+        return [float(self.asked), float(self.deadline is not None and time.monotonic() > self.deadline)]
+
+    def decide(self, votes: Sequence[float]) -> bool:
+        """Return whether to stop, from the sum of all processes' votes: the same answer everywhere."""
+        self.interrupted = votes[0] > 0
+        return any(votes)
+
     def agreed(self, group: Group) -> bool:
-        """Return whether any process was asked to stop, or time is up; the same answer everywhere."""
-        late = self.deadline is not None and time.monotonic() > self.deadline
-        asked, over = group.sum_(torch.tensor([int(self.asked), int(late)])).tolist()
-        self.interrupted = asked > 0
-        return bool(asked or over)
+        """Ask all processes for their votes, and decide."""
+        return self.decide(group.sum_(torch.tensor(self.votes())).tolist())
 
 
 @dataclass

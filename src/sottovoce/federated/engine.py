@@ -27,6 +27,7 @@ from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import add_noise_
 from sottovoce.processes import ahead
 from sottovoce.randomness import Randomness, SecureRandomness, stream
+from sottovoce.training import VOTES, Stop
 
 Users = npt.NDArray[np.int64]
 _BATCHES_AHEAD = 2
@@ -43,6 +44,8 @@ class Engine:
     mechanism: Mechanism
     server: AnyOptimizer
     state: State
+    stop: Stop = field(default_factory=Stop)
+    stopping: bool = False  # all processes agreed to stop after the last step
     theta: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,25 +57,40 @@ class Engine:
         figures = Figures(self.mechanism.partition)
         with figures.timed("cohort"):
             cohort, weights = self._cohort(t)
-            divisor = self.mechanism.divisor(int(weights.sum()))
-            largest = self.mechanism.require_range(len(cohort), divisor)
+            largest = self.mechanism.require_range(len(cohort))
             mine = self._share(cohort)
-        total = torch.zeros(self.theta.numel(), dtype=torch.int64, device=self.theta.device)
-        noise = self._noise(t, divisor, total, figures)
+        sums = Sums(self.group, self.theta, len(self._notes(figures)))
+        shrinks = self.mechanism.participation.q_min is not None
+        noise = None if shrinks else self._noise(t, sums.total, figures)
         with figures.timed("users"):
-            self._train(t, cohort[mine], weights[mine], total, largest, figures)
+            self._train(t, cohort[mine], weights[mine], sums.total, largest, figures)
         with figures.timed("sum"):
-            self.group.sum_(total)
-            figures.sum_over(self.group)
+            notes = sums.reduce_(self._notes(figures))
+            self.stopping = self.stop.decide(notes[:VOTES].tolist())
+            figures.unpack_(notes[VOTES:])
+        if shrinks:
+            noise = self._shrink(t, sums.total, int(weights.sum()), figures)
         with figures.timed("server"):
-            average = self.mechanism.average(total, divisor)
+            average = self.mechanism.average(sums.total)
             if self.group.leads:
-                figures.released(average, None if noise is None else self.mechanism.average(noise, divisor))
+                figures.released(average, None if noise is None else self.mechanism.average(noise))
             figures.trust_ratios = self.server.step(
                 self.theta, average, self.state, central_lr, self.mechanism.partition
             )
             self.recogniser.flat.load_(self.theta)
         return figures
+
+    def _notes(self, figures: Figures) -> Tensor:
+        """Return what this process tells the others besides its sum."""
+        return torch.cat([torch.tensor(self.stop.votes(), dtype=torch.float64), figures.packed()])
+
+    def _shrink(self, t: int, total: Tensor, cohort_weight: int, figures: Figures) -> Tensor | None:
+        """Shrink the sum of all processes, as q_min asks, and only then add the noise: a second all-reduce."""
+        self.mechanism.shrink_(total, cohort_weight)
+        noise = torch.zeros_like(total)
+        self._noise(t, noise, figures)
+        total.add_(self.group.sum_(noise))
+        return noise if self.mechanism.privacy.diagnostics else None
 
     def _cohort(self, t: int) -> tuple[Users, Users]:
         """Return who takes part and how much each counts: the same on every process, told to nobody else."""
@@ -92,9 +110,9 @@ class Engine:
         costs = [local_cost(self.population, int(user), self.client) for user in cohort]
         return share_out(costs, self.group.size)[self.group.rank]
 
-    def _noise(self, t: int, divisor: float, total: Tensor, figures: Figures) -> Tensor | None:
+    def _noise(self, t: int, total: Tensor, figures: Figures) -> Tensor | None:
         """Start the sum of rank 0 with the noise; return a copy of it for diagnostics, if they are wanted."""
-        stds = self.mechanism.noise_stds(divisor)
+        stds = self.mechanism.noise_stds
         if not self.group.leads or not any(stds):
             return None
         with figures.timed("noise"):
@@ -114,7 +132,7 @@ class Engine:
             delta = self.client.delta_(self.recogniser, self.theta)
             clipped = add_clipped_(total, delta, numbers[user], self.mechanism, largest)
             if clipped is None:
-                figures.failed += 1
+                figures.failed()
             else:
                 figures.user(*clipped, float(torch.stack(losses).mean()) if losses else None)
             losses = []
@@ -125,6 +143,28 @@ class Engine:
             for batch in self.client.batches(t, user, self.population.rows_of(user)):
                 yield user, batch
             yield user, None
+
+
+class Sums:
+    """Integers to be added up over all processes: one for every parameter and, behind them, the bits of some notes.
+
+    Notes are floats. Each process writes its own into a row of its own among zeros, so that integer sums leave them
+    whole, and one all-reduce carries everything.
+    """
+
+    def __init__(self, group: Group, theta: Tensor, notes: int) -> None:
+        """Start at zero, with room for so many notes of every process."""
+        length = theta.numel()
+        self._group = group
+        self._all = torch.zeros(length + group.size * notes, dtype=torch.int64, device=theta.device)
+        self.total = self._all[:length]
+        self._notes = self._all[length:].view(group.size, notes)
+
+    def reduce_(self, notes: Tensor) -> Tensor:
+        """Replace `total` by its sum over all processes; return the sums of their notes, in float64."""
+        self._notes[self._group.rank] = notes.view(torch.int64).to(self._notes.device)
+        self._group.sum_(self._all)
+        return self._notes.cpu().view(torch.float64).sum(0)
 
 
 def local_cost(population: Population, user: int, client: Client) -> int:

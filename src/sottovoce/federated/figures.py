@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sottovoce.distributed import Group
 from sottovoce.model.flat import Partition
 
 _SUMS = ("users", "failed", "clipped", "loss", "with_loss", "norm", "norm_squared", "clipped_norm")
@@ -25,7 +24,6 @@ class Figures:
     def __init__(self, partition: Partition) -> None:
         """Start with nothing."""
         self.partition = partition
-        self.failed = 0
         self.seconds: dict[str, float] = {}
         self.trust_ratios = torch.ones(len(partition), dtype=torch.float64)
         self._sums = dict.fromkeys(_SUMS, 0.0)
@@ -39,6 +37,10 @@ class Figures:
         began = time.perf_counter()
         yield
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - began
+
+    def failed(self) -> None:
+        """Count one user whose delta was not finite."""
+        self._sums["failed"] += 1
 
     def user(self, norms: Tensor, factors: Tensor, loss: float | None) -> None:
         """Count one user: the norms of its delta's layers and what clipping multiplied them by."""
@@ -56,11 +58,12 @@ class Figures:
         self._layers[0] += norms
         self._layers[1] += norms**2
 
-    def sum_over(self, group: Group) -> None:
-        """Add up the figures of all processes: a few hundred numbers."""
-        self._sums["failed"] = float(self.failed)
-        packed = torch.cat([torch.tensor([self._sums[name] for name in _SUMS], dtype=torch.float64), *self._layers])
-        group.sum_(packed)
+    def packed(self) -> Tensor:
+        """Return the sums over this process' users as one vector, always of the same length."""
+        return torch.cat([torch.tensor([self._sums[name] for name in _SUMS], dtype=torch.float64), *self._layers])
+
+    def unpack_(self, packed: Tensor) -> None:
+        """Take the sums over all users."""
         self._sums = dict(zip(_SUMS, packed[: len(_SUMS)].tolist(), strict=True))
         self._layers = packed[len(_SUMS) :].view(2, -1)
 

@@ -39,8 +39,7 @@ def central_step(
     """Move theta and the server's state by one central step with seeded randomness."""
     cohort = mechanism.draw_cohort(len(population), stream(client.seed, "cohort", t))
     weights = user_weights(population, cohort, mechanism.participation)
-    divisor = mechanism.divisor(int(weights.sum()))
-    largest = mechanism.require_range(len(cohort), divisor)
+    largest = mechanism.require_range(len(cohort))
 
     total = torch.zeros(theta.numel(), dtype=torch.int64)
     for user, weight in zip(cohort.tolist(), weights.tolist(), strict=True):
@@ -50,5 +49,6 @@ def central_step(
         delta = client.delta_(recogniser, theta)
         add_clipped_(total, delta, weight, mechanism, largest)  # one that is not finite adds nothing
 
-    add_noise_(total, mechanism.partition, mechanism.noise_stds(divisor), stream(client.seed, "noise", t))
-    server.step(theta, mechanism.average(total, divisor), state, central_lr, mechanism.partition)
+    mechanism.shrink_(total, int(weights.sum()))  # only with q_min
+    add_noise_(total, mechanism.partition, mechanism.noise_stds, stream(client.seed, "noise", t))
+    server.step(theta, mechanism.average(total), state, central_lr, mechanism.partition)

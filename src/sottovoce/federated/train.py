@@ -55,7 +55,7 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display) -> None
     accountant.epsilon(1)  # what cannot be accounted for is refused before anyone trains
     if done == 0:
         training.write(0, {"guarantee": _guarantee(config, accountant.epsilon(config.federated.central_steps), users)})
-    engine = Engine(group, users, recogniser, client, mechanism, config.federated.optimizer, state)
+    engine = Engine(group, users, recogniser, client, mechanism, config.federated.optimizer, state, training.stop)
     done = _loop(training, engine, accountant, done)
     training.finish(done)
     if done >= config.federated.central_steps:
@@ -102,7 +102,7 @@ def _loop(training: Training, engine: Engine, accountant: Accountant, done: int)
     """Take the central steps that are left; return how many are done."""
     config = training.resolved.config
     options = config.federated
-    while done < options.central_steps and not training.stop.agreed(training.group):
+    while done < options.central_steps and not engine.stopping:
         at = time.monotonic()
         central_lr = options.schedule.at(done)
         figures = engine.step(done, central_lr)

@@ -8,7 +8,8 @@ With K users, expected cohort S and sampling probability q = S/K, one release is
   Adding or removing one user moves the sum by at most weight_bound * C, so z = sigma_dp * q * W / weight_bound:
   sigma_dp * S for w = 1.
 - With q_min the divisor is max(q_min * W, the cohort's weight) (McMahan et al. 2018): one user moves the average by at
-  most 2 * weight_bound * C / (q_min * W).
+  most 2 * weight_bound * C / (q_min * W). To keep the cohort's weight out of what is released, the sum is first shrunk
+  and rounded to integers, then gets its noise, and is divided by the public q_min * W.
 - With fixed-size cohorts one user is replaced by another, which moves the sum by up to twice as much.
 
 Sums are integers, multiples of `step`: see `clipping.py`. The noise is an integer too, so that sums are exact.
@@ -73,30 +74,41 @@ class Mechanism:
         """Return who takes part, among users 0 to users - 1."""
         return draw_cohort(self.participation.sampling, users, self.cohort_size, self.sampling_prob, rng)
 
-    def divisor(self, cohort_weight: int) -> float:
-        """Return what the sum is divided by; the cohort's weight, in units of weight_unit, counts only with q_min."""
-        q_min = self.participation.q_min
-        if q_min is None:
-            return self.sampling_prob * self.weight_total
-        return max(q_min * self.weight_total, cohort_weight * self.weight_unit)
+    @cached_property
+    def divisor(self) -> float:
+        """What the sum is divided by: public, never the weight of the users that came."""
+        share = self.sampling_prob if self.participation.q_min is None else self.participation.q_min
+        return share * self.weight_total
+
+    def shrink_(self, total: Tensor, cohort_weight: int) -> None:
+        """With q_min, shrink the sum of a cohort that weighs more than the divisor, to integers again."""
+        weight = cohort_weight * self.weight_unit
+        if self.participation.q_min is not None and weight > self.divisor:
+            total.copy_(total.double().mul_(self.divisor / weight).round_())
 
     @property
     def weight_unit(self) -> float:
         """Weights are whole multiples of this, so that their sums are exact."""
         return self.participation.weight_bound / WEIGHTS
 
-    def average(self, total: Tensor, divisor: float) -> Tensor:
+    def average(self, total: Tensor) -> Tensor:
         """Return the released average of an integer sum, in float32."""
-        return total.double().mul_(self.step / divisor).float()
+        return total.double().mul_(self.step / self.divisor).float()
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """How far one user can move the sum that gets the noise, in units of weight_bound * C."""
+        replaced = 2.0 if self.participation.sampling == "fixed" else 1.0
+        if self.participation.q_min is None:
+            return replaced
+        # Shrinking rounds every coordinate to a step, and the sum, at most divisor * C, to float64.
+        rounding = math.sqrt(sum(self.partition.sizes)) * 2.0**-FRACTION_BITS
+        return 2 * replaced + rounding + self.divisor / self.participation.weight_bound * 2.0**-50
 
     @cached_property
     def z(self) -> float:
         """The noise multiplier: the noise's std over what one user can change."""
-        bound, q_min = self.participation.weight_bound, self.participation.q_min
-        replaced = 2.0 if self.participation.sampling == "fixed" else 1.0
-        if q_min is not None:
-            return self.privacy.sigma_dp * q_min * self.weight_total / (2 * bound * replaced)
-        return self.privacy.sigma_dp * self.sampling_prob * self.weight_total / (bound * replaced)
+        return self.privacy.sigma_dp * self.divisor / (self.participation.weight_bound * self.sensitivity)
 
     @cached_property
     def clip_norms(self) -> tuple[float, ...] | None:
@@ -121,25 +133,22 @@ class Mechanism:
             return self.participation.weight_bound * _STEP_WITHOUT_CLIPPING
         return self.participation.weight_bound * self.privacy.clip_norm * 2.0**-FRACTION_BITS
 
-    def noise_stds(self, divisor: float) -> list[float]:
-        """Return the std of the noise on the sum, in steps, for every tensor of the partition."""
-        if self.privacy.sigma_dp > 0 and self.participation.q_min is not None:
-            raise PrivacyError(
-                "Noise with participation.q_min is not available: what is released would lie on a grid that tells the "
-                "size of the cohort. Leave out q_min or set privacy.sigma_dp=0."
-            )
+    @cached_property
+    def noise_stds(self) -> list[float]:
+        """The std of the noise on the sum, in steps, for every tensor of the partition."""
         if self.privacy.sigma_dp == 0 or self.privacy.clip_norm is None:
             return [0.0] * len(self.partition.tensor_sizes)
-        std = self.privacy.sigma_dp * self.privacy.clip_norm * divisor / self.step
+        # Never too little: enlarged by more than the rounding errors of computing it.
+        std = self.privacy.sigma_dp * self.privacy.clip_norm * self.divisor / self.step * (1 + 2.0**-48)
         analysis = self.privacy.noise_analysis
         if analysis is None:
             return [std] * len(self.partition.tensor_sizes)
         inside = [_in_group(name, analysis.group) for name in self.partition.tensors]
         return [std * (analysis.inside if there else analysis.outside) for there in inside]
 
-    def require_range(self, users: int, divisor: float) -> int:
+    def require_range(self, users: int) -> int:
         """Return the most steps that one user may add to a coordinate so that no sum can wrap around, or raise."""
-        noise = _NOISE_TAIL * max(self.noise_stds(divisor))
+        noise = _NOISE_TAIL * max(self.noise_stds)
         room = 2**_SUM_BITS - math.ceil(noise)
         if room < max(users, 1) * 2**FRACTION_BITS and self.clip_norms is not None:
             raise PrivacyError(
