@@ -11,12 +11,12 @@ import multiprocessing
 import resource
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import soundfile
-from torch import Tensor
 
 from report import print_report
 from sottovoce.config import resolve
@@ -30,6 +30,7 @@ from sottovoce.distributed import Group, run_workers
 from sottovoce.federated import client as client_module
 from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
+from sottovoce.federated.figures import Figures
 from sottovoce.federated.options import Local
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import Lamb
@@ -76,29 +77,42 @@ def make_engine(group: Group, path: Path, users: int, local: Local, seconds: flo
     return Engine(group, users_of(store, users), model, client, mechanism, server, server.start(model.flat.theta))
 
 
+class Stopwatch:
+    """Adds up the time that some functions take."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self.seconds = 0.0
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function, timed."""
+
+        def timed(*arguments: Any) -> Any:
+            began = time.perf_counter()
+            result = function(*arguments)
+            self.seconds += time.perf_counter() - began
+            return result
+
+        return timed
+
+
 def timed_steps(group: Group, path: Path, steps: int, out: Path) -> None:
-    """Take steps and write how long each took, and how much of it was spent in forward and backward."""
-    inside = 0.0
-    original = client_module.add_gradient
-
-    def timed(*arguments: Any) -> Tensor:
-        nonlocal inside
-        began = time.perf_counter()
-        loss = original(*arguments)
-        inside += time.perf_counter() - began
-        return loss
-
-    client_module.add_gradient = timed
+    """Take steps and write how long each took, and which shares were forward and backward, and statistics."""
+    learning, statistics = Stopwatch(), Stopwatch()
+    client_module.add_gradient = learning.around(client_module.add_gradient)
+    for name in ("user", "released", "packed", "unpack_"):
+        setattr(Figures, name, statistics.around(getattr(Figures, name)))
     engine = make_engine(group, path, COHORT, Local(steps=4), 20.0)
     engine.step(0, 0.001)
-    seconds, shares = [], []
+    results = []
     for t in range(1, steps + 1):
-        inside, began = 0.0, time.perf_counter()
+        learning.seconds, statistics.seconds, began = 0.0, 0.0, time.perf_counter()
         engine.step(t, 0.001)
-        seconds.append(time.perf_counter() - began)
-        shares.append(1 - inside / seconds[-1])
+        seconds = time.perf_counter() - began
+        results.append((seconds, 1 - learning.seconds / seconds, statistics.seconds / seconds))
     if group.leads:
-        out.write_text(json.dumps({"seconds": float(np.median(seconds)), "outside": float(np.median(shares))}))
+        names = ("seconds", "outside", "statistics")
+        out.write_text(json.dumps(dict(zip(names, np.median(results, axis=0).tolist(), strict=True))))
 
 
 def memory(group: Group, path: Path, users: int, out: Path) -> None:
@@ -145,6 +159,7 @@ def main() -> None:
         "users per second, two workers": COHORT / both,
         "two workers / one": alone / both,
         "share of time outside forward and backward": min(result["outside"] for result in one),
+        "share of time for statistics of deltas": min(result["statistics"] for result in one),
         f"MB with a cohort of {LARGE_COHORT}": large,
         f"memory, cohort of {LARGE_COHORT} / 16": large / small,
         f"seconds to draw {members} of 70 million users": drawn,

@@ -17,7 +17,7 @@ import torch
 from sottovoce.cli.main import run
 from sottovoce.data.corpora import Table
 from sottovoce.data.prepare import Request, prepare
-from sottovoce.data.store import Store
+from sottovoce.data.store import CONTENT_FILES, INFO, Store
 from sottovoce.processes import no_progress
 
 torch.set_num_threads(1)  # tests run side by side, one process per core
@@ -52,6 +52,19 @@ def write_audio(path: Path, seconds: float, seed: int = 0, rate: int = 16_000) -
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, voice(seconds, seed, rate), rate)
     return path
+
+
+def store_content(store: Path) -> dict[str, bytes]:
+    """Return the bytes of every file that a store consists of."""
+    return {name: (store / name).read_bytes() for name in (*CONTENT_FILES, INFO)}
+
+
+def is_alive(pid: int | str) -> bool:
+    """Return whether a process is still there."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.fixture

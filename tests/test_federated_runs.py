@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from conftest import is_alive
 from trainings import PYTHON, SMALL_MODEL, TORCHRUN, command_line, digests, error_line, metrics, run, started
 
 SETTINGS = (
@@ -137,13 +138,6 @@ def descendants(pid: int) -> list[int]:
     except FileNotFoundError:
         return []
     return [one for child in children for one in (child, *descendants(child))]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def kill_at_random(words: list[str], folder: Path, kills: int, *, group: bool) -> None:
