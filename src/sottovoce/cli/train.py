@@ -117,12 +117,25 @@ def _report(run: Path, resolved: Resolved, as_json: bool) -> None:
     if not path.exists():
         raise DataError(f"{run} holds no checkpoint.")
     counters = json.loads(path.read_text(encoding="utf-8"))
+    result = run / "result.json"  # of a federated run, once it has finished
+    finished = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
     if as_json:
-        print_json({"run": str(run), "preset": resolved.name, **counters})
+        print_json(
+            {
+                "run": str(run),
+                "preset": resolved.name,
+                **counters,
+                **{key: finished[key] for key in ("test", "guarantee") if key in finished},
+            }
+        )
         return
     wer = counters["best_wer"]
     best = "" if wer is None else f", best WER on dev {100 * wer:.2f} % ({run / 'best'})"
     note(f"{run}: {counters['step']} steps{best}. The last model is {run / 'last' / 'model.safetensors'}.")
+    if finished.get("test") is not None:
+        note(f"WER on test, evaluated once: {100 * finished['test']['wer']:.2f} %.")
+    if "guarantee" in finished:
+        note(f"Guarantee: {finished['guarantee']}.")
 
 
 class TrainingDisplay:
