@@ -1,6 +1,7 @@
 """What is summed has at most the norm C, as integers, whatever the delta."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -63,6 +64,23 @@ def test_the_integers_never_exceed_the_bound(delta, kind, rule, clip_norm, parti
         for layer, bound in enumerate(mech.clip_norms):
             mine = sum(s for s, of in zip(squares, mech.partition.tensor_layers, strict=True) if of == layer)
             assert mine <= (weight_bound * bound / mech.step) ** 2
+
+
+@given(
+    st.lists(st.floats(1e-30, 1e30), min_size=len(SIZES), max_size=len(SIZES)),
+    st.sampled_from(KINDS),
+    st.sampled_from(["clip", "normalize"]),
+)
+def test_norms_are_enlarged_by_more_than_they_can_be_off(norms, kind, rule):
+    # Rounding toward zero nearly always hides an error of this size: so this is tested on the factors themselves.
+    mech = mechanism(kind, rule)
+    off = 1 + Fraction(sum(SIZES), 2**53)  # of a sum of so many squares and its root, in whatever order it adds
+    lengths = [Fraction(norm) * off for norm in norms]
+    factors = clip_factors(torch.tensor(norms, dtype=torch.float64), mech).tolist()
+    products = [Fraction(factor) * length for factor, length in zip(factors, lengths, strict=True)]
+    assert sum(product**2 for product in products) <= Fraction(0.01) ** 2
+    if kind != "global" and sum(length**2 for length in lengths) > Fraction(0.011) ** 2:
+        assert all(product <= Fraction(bound) for product, bound in zip(products, mech.clip_norms, strict=True))
 
 
 @given(deltas, st.sampled_from(KINDS))
