@@ -1,5 +1,7 @@
 """Federated training as a user runs it, and the limits in which it must be something simpler."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -95,7 +97,7 @@ def test_no_clip_no_noise_one_local_step_is_plain_averaging(users):
     model, worker = recogniser(options), client(users, local)
     gradients = []
     for user in range(4):
-        (batch,) = worker.batches(0, user, users.rows_of(user))
+        (batch,) = worker.batches(0, users.key_of(user), users.rows_of(user))
         model.flat.load_(before)
         model.encoder.train()
         worker.step_(model, before, batch)
@@ -158,8 +160,9 @@ def test_an_empty_cohort_is_noise_only(users):
 
 @pytest.mark.parametrize("randomness", ["seeded", "secure"])
 def test_every_step_layer_and_coordinate_has_noise_of_its_own(users, randomness):
-    privacy = Privacy(clip_norm=0.01, clipping="dim", sigma_dp=1.0, randomness=randomness)
+    privacy = Privacy(clip_norm=0.01, clipping="dim", sigma_dp=1.0)
     run = engine(users, Local(steps=1), privacy, Participation(population=10**9, cohort_size=1), Sgd(momentum=0.0))
+    run.mechanism = replace(run.mechanism, source=randomness)
     noises = []
     for t in range(3):
         before = run.theta.clone()
@@ -179,6 +182,28 @@ def test_every_step_layer_and_coordinate_has_noise_of_its_own(users, randomness)
             assert length < 16 or abs(correlation(one[:length], other[:length])) < 6
     for lag in (1, 2, 16):
         assert abs(correlation(noises[0][lag:], noises[0][:-lag])) < 5
+
+
+def test_without_one_user_the_sum_moves_by_at_most_the_bound(users, make_store):
+    # Through local training with dropout, layer drop and SpecAugment: the others do the same whoever is there.
+    privacy = Privacy(clip_norm=0.01, clipping="dim")
+    participation = Participation(population=4, cohort_size=4)
+    moves = {}
+    for names in ("abcd", "bcd", "acd", "abd", "abc"):
+        run = engine(
+            speakers_population(users.store, names),
+            Local(lr=0.1, steps=3),
+            privacy,
+            participation,
+            Sgd(momentum=0.0),
+            augment=SpecAugment(),
+        )
+        before = run.theta.double()
+        run.step(0, 1.0)
+        moves[names] = 4 * (before - run.theta.double())  # the sum over users
+    for names, move in moves.items():
+        if len(names) == 3:
+            assert 0.005 < float((moves["abcd"] - move).norm()) <= 0.01 * (1 + 1e-4)
 
 
 def test_cohorts_differ_from_step_to_step(users):
@@ -203,7 +228,7 @@ def test_the_proximal_term_pulls_back(users):
         worker, model = client(users, Local(lr=0.01, steps=6, prox_mu=mu)), recogniser()
         theta = model.flat.theta.clone()
         worker.start_(model, theta)
-        for number, batch in enumerate(worker.batches(0, 0, rows)):
+        for number, batch in enumerate(worker.batches(0, users.key_of(0), rows)):
             worker.step_(model, theta, batch)
             if number == 0:
                 norms.append([float(worker.delta_(model, theta).norm())])

@@ -32,11 +32,11 @@ def run(words: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
 
 
-def started(words: list[str], folder: Path, **options: bool) -> "subprocess.Popen[bytes]":
-    """Start a training and return when it has taken a step that it had not taken before."""
+def started(words: list[str], folder: Path, step: int = 0, **options: bool) -> "subprocess.Popen[bytes]":
+    """Start a training and return when it has taken a step that it had not taken before, and at least `step`."""
     before = steps_taken(folder)
     process = subprocess.Popen(words, stderr=subprocess.DEVNULL, **options)
-    while steps_taken(folder) <= before:
+    while steps_taken(folder) <= before or steps_taken(folder) < step:
         assert process.poll() is None
         # A run that goes on first cuts off what it will do again.
         before = min(before, steps_taken(folder))

@@ -27,7 +27,7 @@ from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.options import Federated
 from sottovoce.hardware import Hardware
 from sottovoce.model.options import ModelOptions
-from sottovoce.privacy.options import Participation, Privacy
+from sottovoce.privacy.options import Participation, Privacy, RandomSource
 
 Tree = dict[str, Any]
 
@@ -82,6 +82,7 @@ class Config(BaseModel):
     central: Central = Field(default_factory=Central)
     participation: Participation = Field(default_factory=Participation)
     privacy: Privacy = Field(default_factory=Privacy)
+    randomness: RandomSource = Field(default_factory=RandomSource)
     federated: Federated = Field(default_factory=Federated)
     hardware: Hardware = Field(default_factory=Hardware)
 

@@ -11,11 +11,13 @@ import multiprocessing.connection
 import os
 import pickle
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -29,6 +31,9 @@ Result = TypeVar("Result")
 
 _LOST_PEER = 3  # the exit code of a worker whose peer has ended: the peer's own message is the one to show
 _GRACE_SECONDS = 5.0  # for the other workers to end by themselves after one has failed
+
+
+FINISHING = "Finishing this step and saving. Ctrl-C again stops at once.\n"
 
 
 class LostPeerError(SottoError):
@@ -90,6 +95,7 @@ def joined_group() -> Iterator[Group]:
     if not under_torchrun():
         yield Group()
         return
+    die_with_parent(os.getppid())
     _choose_gpu(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group(_backend())
     group = Group(dist.get_rank(), dist.get_world_size())
@@ -132,16 +138,37 @@ def run_workers(function: Callable[..., None], arguments: tuple[Any, ...], worke
         ]
         for process in started:
             process.start()
-        # Workers take SIGTERM as a wish to finish the step and save: pass it on and wait for them.
-        before = signal.signal(signal.SIGTERM, lambda *_: _terminate(started))
+        interrupted = False
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def ask(number: int, _frame: FrameType | None) -> None:
+            """Ask the workers to finish the step and save; Ctrl-C a second time does not wait for them."""
+            nonlocal interrupted
+            if number == signal.SIGINT:
+                interrupted = True
+                signal.signal(signal.SIGINT, before[signal.SIGINT])
+                sys.stderr.write(FINISHING)
+            for process in started:
+                process.terminate()
+
+        signal.signal(signal.SIGTERM, ask)
+        if before[signal.SIGINT] is signal.default_int_handler:
+            signal.signal(signal.SIGINT, ask)
         try:
             _wait(started, meeting)
+        except SottoError:
+            if interrupted:  # before the workers listened, the wish was their end
+                raise KeyboardInterrupt from None
+            raise
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
             for process in started:
                 if process.is_alive():
                     process.kill()
                 process.join()
+        if interrupted:
+            raise KeyboardInterrupt
 
 
 def _worker(
@@ -162,7 +189,8 @@ def _worker(
         group = Group(rank, size)
         function(group, *arguments)
         group.barrier()
-    except LostPeerError:
+    except LostPeerError as error:
+        (meeting / f"lost-{rank}").write_bytes(pickle.dumps(error))
         leave(_LOST_PEER)
     except (SottoError, OSError) as error:  # what a user can meet; anything else prints its traceback
         unfinished = meeting / f"unfinished-{rank}"
@@ -170,11 +198,6 @@ def _worker(
         unfinished.rename(meeting / f"error-{rank}")
         leave(1)
     leave(0)
-
-
-def _terminate(processes: list[Any]) -> None:
-    for process in processes:
-        process.terminate()
 
 
 def _wait(processes: list[Any], meeting: Path) -> None:
@@ -192,4 +215,6 @@ def _wait(processes: list[Any], meeting: Path) -> None:
     for file in sorted(meeting.glob("error-*")):
         raise pickle.loads(file.read_bytes())  # noqa: S301 - written by our own worker
     codes = [process.exitcode for process in processes if process.exitcode not in (None, 0, _LOST_PEER)]
-    raise SottoError(f"A worker process ended with code {min(codes, default=_LOST_PEER)}. Run the same command again.")
+    if codes:
+        raise SottoError(f"A worker process ended with code {min(codes)}. Run the same command again to go on.")
+    raise pickle.loads(min(meeting.glob("lost-*")).read_bytes())  # noqa: S301 - written by our own worker

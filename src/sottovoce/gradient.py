@@ -28,7 +28,7 @@ class Streams:
     """Named random streams that share the first keys: of one training step, or of one user in one central step."""
 
     seed: int
-    keys: tuple[int, ...]
+    keys: tuple[int | str, ...]
 
     def of(self, name: str, *more: int) -> np.random.Generator:
         """Return one stream."""

@@ -45,11 +45,16 @@ class Run:
         data: Mapping[str, str | None],
         may_change: Iterable[str],
     ) -> None:
-        """Note the configuration and the data's hashes, or check that the run was started with the same ones."""
+        """Note the configuration and the data's hashes, or check that the run was started with the same ones.
+
+        Before there is a checkpoint, another configuration simply replaces the one that was tried.
+        """
         make_folder(self.path / "checkpoints")
         path = self.path / CONFIG_FILE
-        if path.exists():
-            begun = _read_json(path)
+        if self.begun:
+            if not path.exists():
+                raise DataError(f"{path} is missing, but {self.path} holds checkpoints. Restore it.")
+            begun = read_json(path)
             changed = {
                 key
                 for key in _differences(begun.get("config"), config)
@@ -60,9 +65,16 @@ class Run:
                     f"{self.path} was started with another {min(changed)} (see {path}). "
                     "Choose another --run or the same settings."
                 )
-            if begun.get("data") != data:
+            noted = begun.get("data", {})
+            if noted != {**noted, **data}:
                 raise DataError(f"{self.path} was started on other data than is there now. Choose another --run.")
+            data = noted
         write_json(path, {"config": config, "data": data, "sources": sources})
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return (self.path / LAST).exists()
 
     def save(self, step: int, recogniser: Recogniser, state: State, counters: Mapping[str, Any], *, best: bool) -> None:
         """Write a checkpoint after `step` steps, make it the last one (and the best), and remove those not needed."""
@@ -142,10 +154,10 @@ class Run:
 class Metrics:
     """Appends to metrics.jsonl, and to TensorBoard events where tensorboard is installed."""
 
-    def __init__(self, run: Run, done: int) -> None:
-        """Open both; events of steps after `done` are void."""
+    def __init__(self, run: Run, done: int, *, events: bool = True) -> None:
+        """Open both, or only the first; events of steps after `done` are void."""
         self._file = (run.path / METRICS_FILE).open("a", encoding="utf-8")
-        self._events = _tensorboard(run.path / "tensorboard", done)
+        self._events = _tensorboard(run.path / "tensorboard", done) if events else None
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Add one line; it is readable at once."""
@@ -172,7 +184,8 @@ def _scalars(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, f
             yield f"{prefix}{key}", value
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a document of a run, or say in one line that it is damaged."""
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:

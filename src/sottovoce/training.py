@@ -7,9 +7,10 @@ never saved; a run goes on only with the data it was started with.
 
 import contextlib
 import signal
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -19,12 +20,13 @@ import torch
 from sottovoce.config import Resolved
 from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection, require_disjoint
-from sottovoce.distributed import Group
+from sottovoce.distributed import FINISHING, Group
 from sottovoce.errors import DataError
 from sottovoce.evaluation.evaluate import Scores, evaluate, score
 from sottovoce.files import make_folder, only_writer
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import State
+from sottovoce.privacy.ledger import Ledger, Mark
 from sottovoce.runs import Metrics, Run
 
 
@@ -86,13 +88,20 @@ class Stop:
     asked: bool = False
     deadline: float | None = None
     interrupted: bool = False  # by a signal, as all processes agreed
+    by_keyboard: bool = False
 
     def listen(self) -> None:
-        """Take SIGTERM as a wish to stop, not as an end."""
+        """Take SIGTERM, and Ctrl-C the first time, as a wish to stop, not as an end."""
         signal.signal(signal.SIGTERM, self._ask)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._ask)
 
-    def _ask(self, _number: int, _frame: FrameType | None) -> None:
+    def _ask(self, number: int, _frame: FrameType | None) -> None:
         self.asked = True
+        if number == signal.SIGINT:
+            self.by_keyboard = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            sys.stderr.write(FINISHING)
 
     def votes(self) -> list[float]:
         """Return this process' votes for stopping."""
@@ -126,19 +135,22 @@ class Training:
     timed: bool = True  # write times into the metrics; how long users take is private
     began: float = 0.0
     metrics: Metrics | None = None
+    events: bool = True  # write TensorBoard events, which hold times too
+    ledger: Ledger | None = None  # of rank 0, in a federated run
+    ledger_mark: Mark | None = None  # of the checkpoint that the run goes on from
     stop: Stop = field(default_factory=Stop)
 
     def begin(
-        self, may_change: Collection[str], data: Mapping[str, Population | None], max_minutes: float | None = None
+        self, may_change: Collection[str], hashes: Mapping[str, str | None], max_minutes: float | None = None
     ) -> int:
-        """Start the run or take it up again, on the same data; return how many steps are done."""
+        """Start the run or take it up again, on data with the same hashes; return how many steps are done."""
         if self.group.leads:
-            hashes = {name: None if part is None else part.hash for name, part in data.items()}
             config = self.resolved.config.model_dump(mode="json")
             self.run.begin(config, self.resolved.sources, hashes, {*may_change, *_DATA_PLACES})
         self.group.barrier()
         counters = self.run.load(self.recogniser, self.state)
         done = 0
+        self.ledger_mark = None if counters is None or "ledger" not in counters else Mark(**counters["ledger"])
         if counters is not None:
             done = self.saved = counters["step"]
             self.evaluated = counters["evaluated"]
@@ -150,7 +162,7 @@ class Training:
         if max_minutes is not None:
             self.stop.deadline = self.began + 60 * max_minutes
         self.stop.listen()
-        self.metrics = Metrics(self.run, done) if self.group.leads else None
+        self.metrics = Metrics(self.run, done, events=self.events) if self.group.leads else None
         return done
 
     def write(self, done: int, line: dict[str, Any]) -> None:
@@ -183,7 +195,13 @@ class Training:
             raise DataError(f"The model is not finite after {done} steps. Nothing was overwritten; lower the rates.")
         self.saved = done
         if self.group.leads:
-            counters = {"best_wer": self.best_wer, "last_wer": self.last_wer, "evaluated": self.evaluated}
+            counters: dict[str, Any] = {
+                "best_wer": self.best_wer,
+                "last_wer": self.last_wer,
+                "evaluated": self.evaluated,
+            }
+            if self.ledger is not None:
+                counters["ledger"] = asdict(self.ledger.mark)
             self.run.save(done, self.recogniser, self.state, counters, best=best)
         self.group.barrier()
 
@@ -199,6 +217,13 @@ class Training:
             self.evaluate(done)
         if self.metrics is not None:
             self.metrics.close()
+        if self.stop.by_keyboard:
+            raise KeyboardInterrupt
+
+
+def hashes(**data: Population | None) -> dict[str, str | None]:
+    """Return what tells the data of a run from other data."""
+    return {name: None if part is None else part.hash for name, part in data.items()}
 
 
 def open_held_out(

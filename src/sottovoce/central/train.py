@@ -17,7 +17,7 @@ from sottovoce.features.logmel import FRAMES_PER_SECOND
 from sottovoce.gradient import Streams
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.runs import Run
-from sottovoce.training import Display, MakeDisplay, Status, Training, open_held_out, open_run
+from sottovoce.training import Display, MakeDisplay, Status, Training, hashes, open_held_out, open_run
 
 # What may be changed when a run goes on: none of it changes the steps already taken.
 MAY_CHANGE = ("central.steps", "central.max_minutes", "central.evaluate_every", "central.checkpoint_every")
@@ -42,7 +42,7 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display) -> None
     dev = open_held_out("dev", config.data.dev, train, recogniser)
     state = config.central.optimizer.start(recogniser.flat.theta)
     training = Training(resolved, group, run, recogniser, state, dev, display)
-    done = training.begin(MAY_CHANGE, {"train": train, "dev": dev}, config.central.max_minutes)
+    done = training.begin(MAY_CHANGE, hashes(train=train, dev=dev), config.central.max_minutes)
     training.finish(_loop(training, train, done))
 
 

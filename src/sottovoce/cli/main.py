@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.cli import config, data, demo, recognise, train
+from sottovoce.cli import config, data, demo, privacy, recognise, train
 from sottovoce.cli.console import note
 from sottovoce.errors import SottoError
 from sottovoce.processes import leave, under_torchrun
@@ -22,6 +22,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
 app.add_typer(train.app, name="train")
+app.add_typer(privacy.app, name="privacy")
 app.command("eval")(recognise.evaluate)
 app.command("transcribe")(recognise.transcribe)
 app.command("model")(recognise.model)

@@ -14,8 +14,9 @@ from sottovoce.cli.console import ProgressDisplay, note, print_json, stderr
 from sottovoce.cli.options import ALL_CORES, AsJson, Workers
 from sottovoce.config import Resolved, resolve
 from sottovoce.data.selection import Selection
-from sottovoce.errors import DataError
+from sottovoce.errors import ConfigError, DataError
 from sottovoce.own_corpus import make_own_corpus
+from sottovoce.privacy.accounting import rounded_up
 
 if TYPE_CHECKING:
     from sottovoce.training import Status
@@ -63,7 +64,7 @@ def central(
     from sottovoce.central.train import train_central
 
     resolved = resolve(preset, with_data(settings or [], train=train, dev=dev))
-    _start(train_central, resolved, run, workers, as_json)
+    _start(train_central, resolved, run, resolved.config.central.steps, workers, as_json)
 
 
 @app.command()
@@ -87,32 +88,39 @@ def federated(
 
     Example: sotto train federated quick --run runs/quick
     """
+    from sottovoce.distributed import leads
     from sottovoce.federated.train import train_federated
     from sottovoce.processes import under_torchrun
 
     given = with_data(settings or [], train=train, dev=dev, test=test)
     given += [] if seed_model is None else [f"data.seed_model={json.dumps(str(seed_model))}"]
     resolved = resolve(preset, given)
-    if resolved.config.data.train is None and not under_torchrun():
+    if resolved.config.data.train is None and (dev or test):
+        raise ConfigError("--dev and --test need --train: they must not share speakers with it.")
+    if resolved.config.data.train is None and under_torchrun():
+        raise ConfigError(
+            "Under torchrun a run makes no corpus of its own. Start it once without, and give its lists with --train."
+        )
+    if resolved.config.data.train is None:
         with ProgressDisplay() as progress:
             given += make_own_corpus(resolved.config, run, workers, progress)
         resolved = resolve(preset, given)
-    if (void := resolved.config.privacy.void) is not None:
+    if (void := resolved.config.privacy.void) is not None and leads():
         note(f"No privacy guarantee: {void}.")
-    _start(train_federated, resolved, run, workers, as_json)
+    _start(train_federated, resolved, run, resolved.config.federated.central_steps, workers, as_json)
 
 
-def _start(train: Callable[..., None], resolved: Resolved, run: Path, workers: int, as_json: bool) -> None:
+def _start(train: Callable[..., None], resolved: Resolved, run: Path, wanted: int, workers: int, as_json: bool) -> None:
     """Train on this machine's workers, or torchrun's, and say how it ended."""
     from sottovoce.distributed import leads, run_workers
 
     hardware = resolved.config.hardware
     run_workers(train, (resolved, run, TrainingDisplay), hardware.processes(workers), hardware.threads_per_worker)
     if leads():
-        _report(run, resolved, as_json)
+        _report(run, resolved, wanted, as_json)
 
 
-def _report(run: Path, resolved: Resolved, as_json: bool) -> None:
+def _report(run: Path, resolved: Resolved, wanted: int, as_json: bool) -> None:
     path = run / "last" / "checkpoint.json"
     if not path.exists():
         raise DataError(f"{run} holds no checkpoint.")
@@ -120,18 +128,16 @@ def _report(run: Path, resolved: Resolved, as_json: bool) -> None:
     result = run / "result.json"  # of a federated run, once it has finished
     finished = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
     if as_json:
-        print_json(
-            {
-                "run": str(run),
-                "preset": resolved.name,
-                **counters,
-                **{key: finished[key] for key in ("test", "guarantee") if key in finished},
-            }
-        )
+        kept = {key: finished[key] for key in ("test", "epsilon_rdp", "epsilon_pld", "guarantee") if key in finished}
+        print_json({"run": str(run), "preset": resolved.name, "wanted_steps": wanted, **counters, **kept})
         return
     wer = counters["best_wer"]
     best = "" if wer is None else f", best WER on dev {100 * wer:.2f} % ({run / 'best'})"
-    note(f"{run}: {counters['step']} steps{best}. The last model is {run / 'last' / 'model.safetensors'}.")
+    if counters["step"] < wanted:
+        why = finished.get("stopped", "early: run the same command again to go on")
+        note(f"{run}: stopped at step {counters['step']} of {wanted}, {why}{best}.")
+    else:
+        note(f"{run}: {counters['step']} steps{best}. The last model is {run / 'last' / 'model.safetensors'}.")
     if finished.get("test") is not None:
         note(f"WER on test, evaluated once: {100 * finished['test']['wer']:.2f} %.")
     if "guarantee" in finished:
@@ -162,7 +168,7 @@ class TrainingDisplay:
         """Show how far the training is."""
         wer = "" if status.wer is None else f"  WER {100 * status.wer:.2f} %"
         loss = "" if status.loss is None else f"loss {status.loss:.3f}"
-        epsilon = "" if status.epsilon is None else f"  epsilon {status.epsilon:.3g}"
+        epsilon = "" if status.epsilon is None else f"  epsilon {rounded_up(status.epsilon)}"
         text = f"{loss}{wer}{epsilon}  {status.speed}"
         self._bar.update(self._task, completed=status.step, total=status.steps, description=text)
         now = time.monotonic()

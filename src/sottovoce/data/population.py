@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,7 @@ class Population:
     unit: str
     _offsets: Rows
     _rows: Rows | None = None  # None: the rows are the store's own, in order
+    _speakers: Sequence[int] | Rows | None = None  # the users' numbers in the store; None: users are not speakers
 
     def __len__(self) -> int:
         """Return the number of users K."""
@@ -40,6 +42,17 @@ class Population:
         """Return the utterances of one user; a user of the IID control may have none."""
         first, last = int(self._offsets[user]), int(self._offsets[user + 1])
         return np.arange(first, last, dtype=np.int64) if self._rows is None else self._rows[first:last]
+
+    def key_of(self, user: int) -> str:
+        """Return what names a user whoever else is there: the speaker's name, or the number of a synthetic user."""
+        if self._speakers is None:
+            return f"{self.unit} {user}"
+        name: str = self._names[int(self._speakers[user])].as_py()
+        return name
+
+    @cached_property
+    def _names(self) -> pa.Array:
+        return self.store.speaker_names()
 
     def all_rows(self) -> Rows:
         """Return the utterances of all users."""
@@ -68,13 +81,14 @@ class Population:
 def speakers_population(store: Store, speakers: Iterable[str] | None = None) -> Population:
     """Return all speakers of a store as users, or those named."""
     if speakers is None:
-        return Population(store, "speaker", store.speaker_offsets)
+        offsets = store.speaker_offsets
+        return Population(store, "speaker", offsets, None, range(len(offsets) - 1))
     numbers = np.sort(speaker_numbers(store, speakers))
     starts, ends = store.speaker_offsets[numbers], store.speaker_offsets[numbers + 1]
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(ends - starts)])
     # Row r of the population is row r + shift of the store, with one shift for each speaker.
     rows = np.arange(offsets[-1], dtype=np.int64) + np.repeat(starts - offsets[:-1], ends - starts)
-    return Population(store, "speaker", offsets, rows)
+    return Population(store, "speaker", offsets, rows, numbers)
 
 
 def iid_population(population: Population, seed: int) -> Population:

@@ -3,8 +3,9 @@
     theta_k = theta
     for every local batch: g = gradient of (loss + mu/2 |theta_k - theta|^2), clipped to norm 1; theta_k -= local_lr * g
 
-Every random choice comes from streams named by (step, user, local step), so a user computes the same wherever it is
-computed. The batches need no model and may be prepared ahead of time.
+Every random choice comes from streams named by (step, the user's own name, local step): a user computes the same
+wherever it is computed and whoever else is in the population, which the bound on one user's influence rests on. The
+batches need no model and may be prepared ahead of time.
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LocalBatch:
-    """A batch that is ready for the model: micro-batches with the share that each has in the mean loss."""
+    """A batch that is ready for the model."""
 
     micro: tuple[Micro, ...]
     streams: Streams
@@ -62,7 +63,7 @@ class Client:
     augment: SpecAugment | None
     seed: int
 
-    def batches(self, step: int, user: int, rows: Rows) -> Iterator[LocalBatch]:
+    def batches(self, step: int, user: str, rows: Rows) -> Iterator[LocalBatch]:
         """Yield the user's local batches, ready for the model."""
         order = stream(self.seed, "local-order", step, user)
         planned = planned_batches(rows, self.store.frames_of(rows), self.batching, self.local, order)

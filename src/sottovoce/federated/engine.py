@@ -5,6 +5,7 @@ one all-reduce gives every process the same noised sum, and each moves theta by 
 not depend on their order, the number of processes changes no bit. Nothing grows with the cohort or the population.
 """
 
+import hashlib
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +18,14 @@ from torch import Tensor
 from sottovoce.data.batching import epoch
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
+from sottovoce.errors import DataError
 from sottovoce.federated.client import Client, LocalBatch
 from sottovoce.federated.figures import Figures
 from sottovoce.federated.weights import user_weights
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import AnyOptimizer, State
 from sottovoce.privacy.clipping import add_clipped_
+from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import add_noise_
 from sottovoce.processes import ahead
@@ -46,6 +49,8 @@ class Engine:
     state: State
     stop: Stop = field(default_factory=Stop)
     stopping: bool = False  # all processes agreed to stop after the last step
+    ledger: Ledger | None = None  # of rank 0
+    charged_before: int = 0  # steps below this may have been released, and charged, before a kill: known to all
     theta: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,11 +70,11 @@ class Engine:
         with figures.timed("users"):
             self._train(t, cohort[mine], weights[mine], sums.total, largest, figures)
         with figures.timed("sum"):
-            notes = sums.reduce_(self._notes(figures))
-            self.stopping = self.stop.decide(notes[:VOTES].tolist())
-            figures.unpack_(notes[VOTES:])
+            self._take_notes(sums.reduce_(self._notes(figures)), figures)
         if shrinks:
             noise = self._shrink(t, sums.total, int(weights.sum()), figures)
+        with figures.timed("ledger"):
+            self._settle(t, sums.total)
         with figures.timed("server"):
             average = self.mechanism.average(sums.total)
             if self.group.leads:
@@ -82,7 +87,42 @@ class Engine:
 
     def _notes(self, figures: Figures) -> Tensor:
         """Return what this process tells the others besides its sum."""
-        return torch.cat([torch.tensor(self.stop.votes(), dtype=torch.float64), figures.packed()])
+        model = float(self.theta.view(torch.int32).sum(dtype=torch.int64) % 2**52)
+        return torch.cat([torch.tensor([model, *self.stop.votes()], dtype=torch.float64), figures.packed()])
+
+    def _take_notes(self, notes: Tensor, figures: Figures) -> None:
+        """Take everybody's notes, a row for each process."""
+        if bool((notes[:, 0] != notes[0, 0]).any()):
+            raise DataError(
+                "The processes of this run hold different models. Use machines of one kind and one seed model."
+            )
+        totals = notes[:, 1:].sum(0)
+        self.stopping = self.stop.decide(totals[:VOTES].tolist())
+        figures.unpack_(totals[VOTES:])
+
+    def _settle(self, t: int, total: Tensor) -> None:
+        """Charge the release before anything depends on it; where its noise was used on another sum, draw it anew."""
+        attempt = 0
+        while not self._charge(t, attempt, total):
+            change = torch.zeros_like(total)
+            if self.group.leads:
+                for sign, number in ((-1, attempt), (1, attempt + 1)):
+                    noise = torch.zeros_like(total)
+                    add_noise_(
+                        noise, self.mechanism.partition, self.mechanism.noise_stds, self._noise_source(t, number)
+                    )
+                    change.add_(noise, alpha=sign)
+            total.add_(self.group.sum_(change))
+            attempt += 1
+
+    def _charge(self, t: int, attempt: int, total: Tensor) -> bool:
+        charged = True
+        if self.ledger is not None:
+            charged = self.ledger.charge(t, attempt, hashlib.sha256(total.cpu().numpy().tobytes()).hexdigest())
+        return self.group.from_leader(charged) if t < self.charged_before else charged
+
+    def _noise_source(self, t: int, attempt: int) -> Randomness:
+        return self._randomness("noise", t, *([attempt] if attempt else []))
 
     def _shrink(self, t: int, total: Tensor, cohort_weight: int, figures: Figures) -> Tensor | None:
         """Shrink the sum of all processes, as q_min asks, and only then add the noise: a second all-reduce."""
@@ -95,13 +135,12 @@ class Engine:
     def _cohort(self, t: int) -> tuple[Users, Users]:
         """Return who takes part and how much each counts: the same on every process, told to nobody else."""
         cohort = self.mechanism.draw_cohort(len(self.population), self._randomness("cohort", t))
-        if self.mechanism.privacy.randomness == "secure":
+        if self.mechanism.source == "secure":
             cohort = self.group.from_leader(cohort)
         return cohort, user_weights(self.population, cohort, self.mechanism.participation)
 
-    def _randomness(self, name: str, t: int) -> Randomness:
-        secure = self.mechanism.privacy.randomness == "secure"
-        return SecureRandomness() if secure else stream(self.client.seed, name, t)
+    def _randomness(self, name: str, *keys: int) -> Randomness:
+        return SecureRandomness() if self.mechanism.source == "secure" else stream(self.client.seed, name, *keys)
 
     def _share(self, cohort: Users) -> Users:
         """Return the places of this process' users."""
@@ -116,7 +155,7 @@ class Engine:
         if not self.group.leads or not any(stds):
             return None
         with figures.timed("noise"):
-            add_noise_(total, self.mechanism.partition, stds, self._randomness("noise", t))
+            add_noise_(total, self.mechanism.partition, stds, self._noise_source(t, 0))
         return total.clone() if self.mechanism.privacy.diagnostics else None
 
     def _train(self, t: int, users: Users, weights: Users, total: Tensor, largest: int, figures: Figures) -> None:
@@ -140,7 +179,7 @@ class Engine:
     def _local_batches(self, t: int, users: Users) -> Iterator[tuple[int, LocalBatch | None]]:
         """Yield the local batches of all users in a row; None ends a user."""
         for user in users.tolist():
-            for batch in self.client.batches(t, user, self.population.rows_of(user)):
+            for batch in self.client.batches(t, self.population.key_of(user), self.population.rows_of(user)):
                 yield user, batch
             yield user, None
 
@@ -161,10 +200,10 @@ class Sums:
         self._notes = self._all[length:].view(group.size, notes)
 
     def reduce_(self, notes: Tensor) -> Tensor:
-        """Replace `total` by its sum over all processes; return the sums of their notes, in float64."""
+        """Replace `total` by its sum over all processes; return their notes in float64, a row for each process."""
         self._notes[self._group.rank] = notes.view(torch.int64).to(self._notes.device)
         self._group.sum_(self._all)
-        return self._notes.cpu().view(torch.float64).sum(0)
+        return self._notes.cpu().view(torch.float64)
 
 
 def local_cost(population: Population, user: int, client: Client) -> int:

@@ -1,12 +1,17 @@
-"""Federated training: T central steps, with evaluation, checkpoints and a log. Killed and started again, it goes on.
+"""Federated training: T central steps, with evaluation, checkpoints, a log and a ledger. Killed and started again, it
+goes on.
 
     RUN/config.json, RUN/metrics.jsonl, RUN/checkpoints/, RUN/last, RUN/best    as in `runs.py`
+    RUN/ledger.jsonl                                                            every release, as in `ledger.py`
     RUN/corpus                                                                  the corpus, where the run made its own
     RUN/result.json                                                             WER on dev and test, once finished
 
 With seeded randomness a run that was killed ends with the same bits as one that was not, for any number of workers.
 """
 
+import hashlib
+import json
+import math
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -20,15 +25,21 @@ from sottovoce.errors import ConfigError, DataError
 from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.figures import Figures
-from sottovoce.files import write_json
-from sottovoce.model.recogniser import Recogniser, load_recogniser
-from sottovoce.privacy.accounting import Accountant
+from sottovoce.federated.seed import describe_seed_model
+from sottovoce.files import sha256_of, write_json
+from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
+from sottovoce.privacy.accounting import pld, rounded_up
+from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, epsilon_after, header_of, require_same_mechanism
 from sottovoce.privacy.mechanism import Mechanism
-from sottovoce.runs import Run
-from sottovoce.training import Display, MakeDisplay, Status, Training, open_held_out, open_run
+from sottovoce.randomness import stream
+from sottovoce.runs import Run, read_json
+from sottovoce.training import Display, MakeDisplay, Status, Training, hashes, open_held_out, open_run
 
 # What may be changed when a run goes on: none of it changes the steps already taken.
-MAY_CHANGE = ("federated.central_steps", "federated.evaluate_every", "federated.checkpoint_every", "data.test")
+MAY_CHANGE = (
+    *("federated.central_steps", "federated.evaluate_every", "federated.checkpoint_every"),
+    *("data.test", "data.seed_model", "privacy.budget"),
+)
 RESULT_FILE = "result.json"
 
 
@@ -40,41 +51,79 @@ def train_federated(group: Group, resolved: Resolved, folder: Path, make_display
 
 def _train(group: Group, resolved: Resolved, run: Run, display: Display) -> None:
     config = resolved.config
-    users = open_users(config)
-    recogniser = _start_model(config, users)
-    dev = open_held_out("dev", config.data.dev, users, recogniser)
-    test = open_held_out("test", config.data.test, users, recogniser)
+    speakers = open_speakers(config)
+    users = iid_population(speakers, config.seed) if config.users.iid else speakers
+    recogniser = _start_model(config, users, fresh=not run.begun)
+    dev = open_held_out("dev", config.data.dev, speakers, recogniser)
+    test = open_held_out("test", config.data.test, speakers, recogniser)
     if dev is not None and test is not None:
         require_disjoint(dev, test, ("dev", "test"))
+    mechanism = Mechanism(
+        config.privacy,
+        config.participation,
+        recogniser.flat.partition(config.federated.partition),
+        config.randomness.source,
+    )
+    _require_possible(mechanism, users)
+    seed_model = "" if run.begun else describe_seed_model(config.data.seed_model, speakers)
+    header = header_of(mechanism, users.unit, seed_model, _hash(config))
+    if group.leads:
+        require_same_mechanism(run.path / LEDGER_FILE, header)
+    diagnostics = config.privacy.diagnostics
     state = config.federated.optimizer.start(recogniser.flat.theta)
-    training = Training(resolved, group, run, recogniser, state, dev, display, timed=config.privacy.diagnostics)
-    mechanism = Mechanism(config.privacy, config.participation, recogniser.flat.partition(config.federated.partition))
+    training = Training(resolved, group, run, recogniser, state, dev, display, timed=False, events=diagnostics)
+    found = hashes(users=users, dev=dev)
+    if config.data.seed_model is not None and not run.begun:
+        found["seed_model"] = sha256_of(model_path(config.data.seed_model))
+    done = training.begin(MAY_CHANGE, found)
+    if group.leads:
+        training.ledger = Ledger(run.path / LEDGER_FILE, mechanism, header, training.ledger_mark)
+        if done < config.federated.central_steps:
+            (run.path / RESULT_FILE).unlink(missing_ok=True)
+    planned = epsilon_after(mechanism, config.federated.central_steps)
+    training.write(done, {"guarantee": _guarantee(config, mechanism, planned, None, users)})
     client = Client(users.store, config.batching, config.federated.local, config.specaugment, config.seed)
-    done = training.begin(MAY_CHANGE, {"users": users, "dev": dev})
-    accountant = Accountant(mechanism)
-    accountant.epsilon(1)  # what cannot be accounted for is refused before anyone trains
-    if done == 0:
-        training.write(0, {"guarantee": _guarantee(config, accountant.epsilon(config.federated.central_steps), users)})
-    engine = Engine(group, users, recogniser, client, mechanism, config.federated.optimizer, state, training.stop)
-    done = _loop(training, engine, accountant, done)
+    engine = Engine(
+        group,
+        users,
+        recogniser,
+        client,
+        mechanism,
+        config.federated.optimizer,
+        state,
+        training.stop,
+        ledger=training.ledger,
+        charged_before=group.from_leader(0 if training.ledger is None else training.ledger.done_before),
+    )
+    done, paid = _loop(training, engine, done)
     training.finish(done)
-    if done >= config.federated.central_steps:
-        guarantee = _guarantee(config, accountant.epsilon(done), users)
-        _conclude(training, test, done, guarantee)
+    if done >= config.federated.central_steps or not paid:
+        _conclude(training, mechanism, users, test, done)
 
 
-def open_users(config: Config) -> Population:
-    """Return the population that is trained on."""
+def _require_possible(mechanism: Mechanism, users: Population) -> None:
+    """Raise what would stop the first step, before anything is written."""
+    _ = mechanism.clip_norms
+    mechanism.draw_cohort(len(users), stream(0, "trial"))
+    mechanism.require_range(math.ceil(mechanism.cohort_size + 6 * math.sqrt(mechanism.cohort_size)))
+    epsilon_after(mechanism, 1)
+
+
+def _hash(config: Config) -> str:
+    return hashlib.sha256(json.dumps(config.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+def open_speakers(config: Config) -> Population:
+    """Return the speakers that are trained on."""
     if config.data.train is None:
         raise ConfigError("data.train is required: the users. Give a store with --train.")
-    users = config.data.train.open()
-    return iid_population(users, config.seed) if config.users.iid else users
+    return config.data.train.open()
 
 
-def _start_model(config: Config, users: Population) -> Recogniser:
-    """Return the seed model, or a model at random."""
+def _start_model(config: Config, users: Population, *, fresh: bool) -> Recogniser:
+    """Return the seed model, or a model at random; a run that goes on takes its model from its checkpoint."""
     device = config.hardware.open()
-    if config.data.seed_model is None:
+    if config.data.seed_model is None or not fresh:
         recogniser = Recogniser.make(config.model, users.store.token_set, device).initialise(config.seed)
     else:
         recogniser = load_recogniser(config.data.seed_model, device)
@@ -90,34 +139,47 @@ def _start_model(config: Config, users: Population) -> Recogniser:
     return recogniser
 
 
-def _guarantee(config: Config, epsilon: float | None, users: Population) -> str:
-    """Say in one line what the whole run guarantees."""
+def _guarantee(
+    config: Config, mechanism: Mechanism, epsilon: float | None, tight: float | None, users: Population
+) -> str:
+    """Say in one line what a run guarantees."""
     if epsilon is None:
         return f"none: {config.privacy.void}"
-    simulated = " (seeded randomness: a simulation)" if config.privacy.randomness == "seeded" else ""
-    return f"epsilon {epsilon:.4g} at delta {config.privacy.target_delta:g} for one {users.unit}{simulated}"
+    by_pld = "" if tight is None else f", {rounded_up(tight)} (PLD)"
+    simulated = " (seeded randomness: a simulation)" if mechanism.source == "seeded" else ""
+    return (
+        f"epsilon {rounded_up(epsilon)} (RDP){by_pld} at delta {config.privacy.target_delta:g}; unit: all audio of one "
+        f"{users.unit}; adjacency: {mechanism.event.adjacency}; beyond what the seed model reveals{simulated}"
+    )
 
 
-def _loop(training: Training, engine: Engine, accountant: Accountant, done: int) -> int:
-    """Take the central steps that are left; return how many are done."""
-    config = training.resolved.config
+def _loop(training: Training, engine: Engine, done: int) -> tuple[int, bool]:
+    """Take the central steps that are left; return how many are done, and False where the budget ended them."""
+    config, ledger = training.resolved.config, training.ledger
     options = config.federated
+    if done > 0 and done % options.evaluate_every == 0 and training.evaluated != done:
+        training.evaluate(done)
     while done < options.central_steps and not engine.stopping:
+        if config.privacy.budget is not None and not training.group.from_leader(
+            ledger is None or ledger.may_release(done)
+        ):
+            return done, False
         at = time.monotonic()
         central_lr = options.schedule.at(done)
         figures = engine.step(done, central_lr)
         done += 1
-        epsilon = accountant.epsilon(done)
+        epsilon = None if ledger is None else ledger.epsilon
         line = {"central_lr": central_lr, "epsilon": epsilon, **figures.line(diagnostics=config.privacy.diagnostics)}
-        if config.privacy.randomness == "secure":
-            training.save(done)  # before anything of the step is told: a step that is lost was never released
+        if config.privacy.diagnostics:
+            line["not_private"]["elapsed_seconds"] = time.monotonic() - training.began
         training.write(done, line)
         training.display(_status(training, figures, done, epsilon, time.monotonic() - at))
         if done % options.evaluate_every == 0:
             training.evaluate(done)
-        elif done % options.checkpoint_every == 0:
-            training.save(done)
-    return done
+            engine.stopping = training.stop.agreed(training.group)  # it may have taken long
+        elif done % options.checkpoint_every == 0 or engine.mechanism.source == "secure":
+            training.save(done)  # a secure step that is lost is charged again
+    return done, True
 
 
 def _status(training: Training, figures: Figures, done: int, epsilon: float | None, seconds: float) -> Status:
@@ -127,9 +189,22 @@ def _status(training: Training, figures: Figures, done: int, epsilon: float | No
     return Status(done, config.federated.central_steps, shown, training.last_wer, speed, epsilon)
 
 
-def _conclude(training: Training, test: Population | None, done: int, guarantee: str) -> None:
-    """Evaluate on test, once, and write the result."""
+def _conclude(training: Training, mechanism: Mechanism, users: Population, test: Population | None, done: int) -> None:
+    """Evaluate on test, once, account tightly, and write the result."""
+    path, config = training.run.path / RESULT_FILE, training.resolved.config
+    if training.group.from_leader(path.exists() and read_json(path).get("steps") == done):
+        return
     scores = None if test is None else asdict(training.scores(test))
-    if training.group.leads:
-        result: dict[str, Any] = {"steps": done, "dev_wer": training.last_wer, "best_dev_wer": training.best_wer}
-        write_json(training.run.path / RESULT_FILE, result | {"test": scores, "guarantee": guarantee})
+    if training.ledger is None:
+        return
+    epsilon, releases = training.ledger.epsilon, training.ledger.releases
+    tight = None
+    if epsilon is not None:
+        found = pld({mechanism.event: releases}, config.privacy.target_delta).epsilon
+        tight = None if found is None else found + releases * mechanism.sampler_epsilon
+    spent = {"releases": releases, "epsilon_rdp": epsilon, "epsilon_pld": tight}
+    training.ledger.note({"finished": done, **spent})
+    guarantee = _guarantee(config, mechanism, epsilon, tight, users)
+    result: dict[str, Any] = {"steps": done, "dev_wer": training.last_wer, "best_dev_wer": training.best_wer}
+    stopped = {"stopped": "by privacy.budget"} if done < config.federated.central_steps else {}
+    write_json(path, {**result, "test": scores, **spent, **stopped, "guarantee": guarantee})

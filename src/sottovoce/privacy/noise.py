@@ -1,20 +1,25 @@
-"""Gaussian noise on integer sums: drawn once per release, in float64, rounded to integers.
+"""Gaussian noise on integer sums: drawn once per release, as integers.
 
 Guarantees: every coordinate gets noise of its own, of at least the std that is asked for; where the std is 0 there is
-none; the draws do not depend on the number of workers.
+none; the draws do not depend on the number of workers or on who took part.
 
-What remains: rounding a Gaussian to the grid is post-processing, but a draw has 53 bits and ends near 9 standard
-deviations (for 2.5e8 coordinates the mass beyond is below 1e-10), and float64 arithmetic is not a proof.
+- Secure: exact draws of the discrete Gaussian. Rounding a Gaussian to the grid would be post-processing, so that the
+  accounting of the Gaussian holds for it; the discrete Gaussian differs from that by a factor that is so near to 1 that
+  `Mechanism.sampler_epsilon` can add it to epsilon. No float64 is involved, so nothing of Mironov (2012) applies.
+- Seeded, for simulation: float64 draws, rounded. They are not a proof: rounded to a fine grid, a float64 favours even
+  numbers.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from sottovoce.model.flat import Partition
-from sottovoce.randomness import Randomness
+from sottovoce.privacy.discrete_gaussian import discrete_gaussian
+from sottovoce.randomness import Randomness, SecureRandomness
 
 _CHUNK = 1 << 20  # coordinates drawn at a time: memory does not grow with the model
 
@@ -25,5 +30,11 @@ def add_noise_(total: Tensor, partition: Partition, stds: Sequence[float], rng: 
         if std == 0:
             continue
         for chunk in torch.split(part, _CHUNK):
-            noise = np.rint(rng.standard_normal(chunk.numel()) * std).astype(np.int64)
+            noise = _integers(rng, std, chunk.numel())
             chunk.add_(torch.from_numpy(noise).to(total.device))
+
+
+def _integers(rng: Randomness, std: float, size: int) -> npt.NDArray[np.int64]:
+    if isinstance(rng, SecureRandomness):
+        return discrete_gaussian(std, size)
+    return np.rint(rng.standard_normal(size) * std).astype(np.int64)

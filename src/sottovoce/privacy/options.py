@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Sampling = Literal["poisson", "fixed", "everyone"]
 ClippingName = Literal["none", "global", "uniform", "dim", "weighted"]
 RuleName = Literal["clip", "normalize"]
+SourceName = Literal["seeded", "secure"]
 GroupName = Literal["ln1", "wqkv", "wf", "ln2", "w1", "w2", "rest", "ln", "attention", "mlp"]
 
 
@@ -49,8 +50,27 @@ class NoiseAnalysis(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     group: GroupName = Field(description="the parameter group: a kind of layer, or ln, attention, mlp")
-    inside: float = Field(1.0, ge=0, description="factor of the noise on the group")
-    outside: float = Field(1.0, ge=0, description="factor of the noise on everything else")
+    inside: float = Field(1.0, ge=0, le=1e3, description="factor of the noise on the group")
+    outside: float = Field(1.0, ge=0, le=1e3, description="factor of the noise on everything else")
+
+
+class Budget(BaseModel):
+    """How much a run may spend; it stops before the step that would spend more."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epsilon: float = Field(gt=0, allow_inf_nan=False, description="the largest epsilon, by RDP")
+    target_delta: float | None = Field(None, gt=0, lt=1, description="at this delta; null: privacy.target_delta")
+
+
+class RandomSource(BaseModel):
+    """Where the randomness of cohorts and noise comes from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: SourceName = Field(
+        "seeded", description="seeded repeats, for simulation; secure: the operating system's generator, for deployment"
+    )
 
 
 class Privacy(BaseModel):
@@ -63,14 +83,12 @@ class Privacy(BaseModel):
         "none", description="none, global to C, or layer by layer: uniform, dim, weighted, with sum C_h^2 = C^2"
     )
     rule: RuleName = Field("clip", description="clip: the paper's; normalize: every layer to C_h once |delta| >= C")
-    mlp_weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="beta of `weighted`, for MLP layers")
+    mlp_weight: float = Field(1.0, ge=1e-6, le=1e6, description="beta of `weighted`, for MLP layers")
     sigma_dp: float = Field(
-        0.0, ge=0, allow_inf_nan=False, description="std of the noise on the average, in units of C; 0: no noise"
+        0.0, ge=0, le=1e6, description="std of the noise on the average, in units of C; 0: no noise"
     )
     target_delta: float = Field(1e-9, gt=0, lt=1, description="delta of the (epsilon, delta) claim")
-    randomness: Literal["seeded", "secure"] = Field(
-        "seeded", description="of cohorts and noise: seeded repeats, for simulation; secure: the system's generator"
-    )
+    budget: Budget | None = Field(None, description="stops the run before the step that would spend more")
     noise_analysis: NoiseAnalysis | None = Field(None, description="other noise on a parameter group: voids the claim")
     diagnostics: bool = Field(True, description="log figures that are computed from private data, marked as such")
 

@@ -16,6 +16,7 @@ from sottovoce.files import written_whole
 
 _COLOURS = mpl.color_sequences["tab10"]
 _BINS = 30
+_EPSILONS = (0.1, 0.3, 1, 3, 10, 30, 100, 1000, 1e4, 1e6)  # lines of equal epsilon
 _LEAST_RATIO = 6.0  # of the axis' ends, so that it has some labelled ticks
 
 
@@ -67,3 +68,39 @@ def _histograms(axes: Axes, amounts: Mapping[str, npt.NDArray[np.generic]], what
     axes.set_ylabel("% of speakers")
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", alpha=0.3)
+
+
+def epsilon_contours(
+    populations: npt.NDArray[np.float64],
+    cohorts: npt.NDArray[np.float64],
+    epsilons: npt.NDArray[np.float64],
+    path: Path,
+) -> None:
+    """Draw epsilon over population and cohort size, with a cross in the middle: the pair that was planned."""
+    figure = Figure(figsize=(7, 5.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.set_xscale("log")  # before the labels of the lines are placed
+    axes.set_yscale("log")
+    shown = np.ma.masked_invalid(np.log10(np.maximum(epsilons, 1e-4)))
+    filled = axes.contourf(populations, cohorts, shown, levels=24, cmap="viridis_r")
+    lines = axes.contour(populations, cohorts, shown, levels=np.log10(_EPSILONS), colors="white", linewidths=1)
+    axes.clabel(lines, fmt=lambda level: f"{10**level:.3g}", fontsize=9)
+    middle = len(populations) // 2
+    axes.plot(
+        populations[middle],
+        cohorts[middle],
+        marker="x",
+        color="red",
+        markersize=10,
+        markeredgewidth=2,
+        label="this plan",
+    )
+    axes.set_xlabel("population K")
+    axes.set_ylabel("cohort size S")
+    axes.set_title("epsilon (RDP)")
+    axes.legend(loc="lower right")
+    inside = [level for level in np.log10(_EPSILONS) if shown.min() <= level <= shown.max()]
+    figure.colorbar(filled, ax=axes, label="epsilon", ticks=inside, format=lambda level, _: f"{10**level:.3g}")
+    with written_whole(path) as file:
+        figure.savefig(file, format="png", dpi=150, metadata={"Software": None})

@@ -1,0 +1,315 @@
+"""sotto privacy: what epsilon, for which population, and what the ledger proves."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
+from sottovoce.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from sottovoce.privacy.accounting import Pld, Spent
+
+app = typer.Typer(
+    help="Account for privacy: epsilon, plans, claims, and what a run's ledger proves.", no_args_is_help=True
+)
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a federated run.")]
+SigmaDp = Annotated[float, typer.Option(help="The noise: std of the average, in units of the clip norm C.")]
+CohortSize = Annotated[float, typer.Option(help="S, the expected number of users in a step.")]
+Population = Annotated[int, typer.Option(help="K, the number of users.")]
+CentralSteps = Annotated[int, typer.Option(help="T, the number of releases.", min=0)]
+TargetDelta = Annotated[float, typer.Option(help="The delta of (epsilon, delta).")]
+Sampling = Annotated[Literal["poisson", "fixed", "everyone"], typer.Option(help="How cohorts are drawn.")]
+
+
+@app.command()
+def epsilon(
+    sigma_dp: SigmaDp,
+    cohort_size: CohortSize,
+    population: Population,
+    central_steps: CentralSteps,
+    target_delta: TargetDelta = 1e-9,
+    sampling: Sampling = "poisson",
+    as_json: AsJson = False,
+) -> None:
+    """Print the epsilon of a run that would have these sizes, by RDP and (tight) by PLD.
+
+    Example: sotto privacy epsilon --sigma-dp 3e-6 --cohort-size 204800 --population 69506000 --central-steps 2034
+    """
+    from sottovoce.privacy.accounting import PAPER_ORDERS, rdp
+    from sottovoce.privacy.mechanism import plain_mechanism
+
+    _require_delta(target_delta)
+    mechanism = plain_mechanism(sigma_dp, cohort_size, population, sampling)
+    spent = {mechanism.event: central_steps}
+    document = {
+        "z": mechanism.z,
+        "sampling_prob": mechanism.sampling_prob,
+        "adjacency": mechanism.event.adjacency,
+        "target_delta": target_delta,
+        **_both(spent, target_delta),
+        "rdp_at_paper_orders": asdict(rdp(spent, target_delta, PAPER_ORDERS)),
+    }
+    if as_json:
+        print_json(document)
+        return
+    _print_epsilons(document)
+
+
+def _both(spent: "Spent", target_delta: float, extra: float = 0.0) -> dict[str, Any]:
+    from sottovoce.privacy.claims import accounted
+
+    by_rdp, by_pld = accounted(spent, target_delta, extra)
+    return {"rdp": asdict(by_rdp), "pld": _pld(by_pld)}
+
+
+def _pld(found: "Pld") -> dict[str, Any]:
+    return {"epsilon": found.epsilon} | ({} if found.reason is None else {"reason": found.reason})
+
+
+def _print_epsilons(document: dict[str, Any]) -> None:
+    from sottovoce.privacy.accounting import rounded_up
+
+    rows = [["z", f"{document['z']:.6g}"]] if "z" in document else []
+    rows += [["sampling probability", f"{document['sampling_prob']:.6g}"]] if "sampling_prob" in document else []
+    rows += [["adjacency", document["adjacency"]], ["delta", f"{document['target_delta']:g}"]]
+    rows.append(["epsilon, RDP", _rdp_text(document["rdp"])])
+    tight = document["pld"]
+    rows.append(
+        ["epsilon, PLD", f"refused: {tight['reason']}" if tight["epsilon"] is None else rounded_up(tight["epsilon"], 4)]
+    )
+    if "rdp_at_paper_orders" in document:
+        rows.append(["epsilon, RDP at the paper's orders", _rdp_text(document["rdp_at_paper_orders"])])
+    print_table("", ["", ""], rows)
+
+
+def _rdp_text(found: dict[str, Any]) -> str:
+    from sottovoce.privacy.accounting import rounded_up
+
+    order = "" if found["order"] is None else f" (order {_order_text(found['order'])})"
+    return f"{rounded_up(found['epsilon'], 4)}{order}"
+
+
+def _order_text(order: float) -> str:
+    return f"{order:.4g}" if order > 1.001 else f"1 + {order - 1:.2g}"
+
+
+@app.command()
+def table(as_json: AsJson = False) -> None:
+    """Print every epsilon of the paper with ours beside it: at the paper's orders, dense RDP, and PLD."""
+    from sottovoce.privacy.accounting import rounded_up
+    from sottovoce.privacy.paper import compare, paper_rows
+
+    with ProgressDisplay() as progress:
+        found = list(compare(paper_rows(), progress))
+    if as_json:
+        print_json([_compared(one) for one in found])
+        return
+    rows = []
+    for one in found:
+        row = one.row
+        rows.append(
+            [
+                f"{row.table}:{row.line}",
+                f"{row.sigma_dp:g}",
+                f"{row.z:g}",
+                f"{row.cohort_size:,}",
+                f"{row.population:,}",
+                f"{row.central_steps}",
+                f"{row.epsilon:.2g} ({row.order:g})",
+                f"{rounded_up(one.at_paper_orders.epsilon)} ({one.at_paper_orders.order:g})",
+                rounded_up(one.rdp.epsilon),
+                "refused" if one.pld.epsilon is None else rounded_up(one.pld.epsilon),
+                "" if row.agrees(one.at_paper_orders) else row.note,
+            ]
+        )
+    header = ["row", "sigma_dp", "z", "S", "K", "T", "paper (order)", "its orders (order)", "RDP", "PLD", "differs"]
+    print_table(
+        "Epsilon at delta 1e-9: the paper's, ours at the paper's orders, RDP on dense orders, PLD.", header, rows
+    )
+    agreeing = sum(one.row.agrees(one.at_paper_orders) for one in found)
+    note(f"{agreeing} of {len(found)} rows agree with the paper to two digits and in the order.")
+
+
+def _compared(one: Any) -> dict[str, Any]:
+    return {
+        **asdict(one.row),
+        "agrees": one.row.agrees(one.at_paper_orders),
+        "at_paper_orders": asdict(one.at_paper_orders),
+        "rdp": asdict(one.rdp),
+        "pld": _pld(one.pld),
+    }
+
+
+@app.command()
+def plan(
+    population: Annotated[int | None, typer.Option(help="K, the number of users.")] = None,
+    cohort_size: Annotated[float | None, typer.Option(help="S, the expected number of users in a step.")] = None,
+    sigma_dp: Annotated[float | None, typer.Option(help="The noise, in units of C.")] = None,
+    central_steps: Annotated[int | None, typer.Option(help="T, the number of releases.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The epsilon that is wanted.")] = None,
+    target_delta: TargetDelta = 1e-9,
+    sampling: Sampling = "poisson",
+    accounting: Annotated[Literal["pld", "rdp"], typer.Option(help="pld is tight.")] = "pld",
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw epsilon over population and cohort size into this PNG.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Solve for the one of population, cohort size, noise, steps and epsilon that is not given.
+
+    Example: sotto privacy plan --cohort-size 204800 --sigma-dp 1e-5 --central-steps 2000 --epsilon 10
+    """
+    from sottovoce.privacy.planner import Plan, as_document, epsilon_grid, solve
+
+    _require_delta(target_delta)
+    given = Plan(population, cohort_size, sigma_dp, central_steps, epsilon, target_delta, sampling)
+    unknown = given.unknown
+    solved = solve(given, accounting)
+    reached = solve(_without_epsilon(solved), accounting)
+    if plot is not None:
+        from sottovoce.reports.figures import epsilon_contours
+
+        with ProgressDisplay() as progress:
+            grid = epsilon_grid(solved, progress)
+        epsilon_contours(*grid, plot)
+        note(f"{plot}: epsilon over population and cohort size.")
+    document = as_document(solved) | {
+        "solved_for": unknown,
+        "accounting": accounting,
+        "epsilon_reached": reached.epsilon,
+    }
+    if as_json:
+        print_json(document)
+        return
+    rows = [[f"{'-> ' if key == unknown else ''}{key}", _plain(value)] for key, value in document.items()]
+    print_table("", ["", ""], rows)
+
+
+def _without_epsilon(solved: Any) -> Any:
+    return replace(solved, epsilon=None)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+@app.command()
+def claim(
+    run: Run,
+    cohort_size: CohortSize,
+    population: Population,
+    central_steps: Annotated[
+        int | None, typer.Option(help="T; as many releases as the run made where left out.")
+    ] = None,
+    target_delta: Annotated[float | None, typer.Option(help="Delta; the run's own where left out.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """State the epsilon that a run would have with another cohort and population, at the same noise.
+
+    Its WER stands at the sizes that were simulated; what the claim assumes is said in words.
+    """
+    from sottovoce.privacy.claims import claimed, open_account
+
+    account = open_account(run)
+    delta = account.target_delta if target_delta is None else target_delta
+    _require_delta(delta)
+    spent = claimed(account, cohort_size, population, central_steps)
+    (event, releases), *_ = spent.items()
+    header = account.header
+    assumed = (
+        f"Assumed: a run with S = {cohort_size:,g} of K = {population:,} users and {releases} releases, with C = "
+        f"{header['clip_norm']:g} and sigma_dp = {header['sigma_dp']:g} as here. The noise on its average is as large "
+        "as in this run, and its average is over more users, so its model is taken to be no worse. Simulated was S = "
+        f"{header['cohort_size']:,g} of K = {header['population']:,}: the WER of this run stands there, not at the "
+        "sizes of the claim."
+    )
+    document = {
+        "simulated": {"cohort_size": header["cohort_size"], "population": header["population"], "z": header["z"]},
+        "claimed": {"cohort_size": cohort_size, "population": population, "central_steps": releases},
+        "z": event.z,
+        "sampling_prob": event.sampling_prob,
+        "adjacency": event.adjacency,
+        "target_delta": delta,
+        **_both(spent, delta),
+        "assumed": assumed,
+    }
+    if as_json:
+        print_json(document)
+        return
+    _print_epsilons(document)
+    note(assumed)
+
+
+@app.command()
+def compose(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Federated runs on one population.")],
+    target_delta: Annotated[float | None, typer.Option(help="Delta; the smallest of the runs' where left out.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Account for several runs on one population together: all of their releases add up."""
+    from sottovoce.privacy.claims import composed, open_account
+
+    accounts = [open_account(run) for run in runs]
+    spent = composed(accounts)
+    delta = min(account.target_delta for account in accounts) if target_delta is None else target_delta
+    _require_delta(delta)
+    extra = sum(account.extra for account in accounts)
+    adjacency = next(iter(spent)).adjacency
+    document = {
+        "runs": [{"run": str(one.run), "releases": one.releases, "z": one.header["z"]} for one in accounts],
+        "adjacency": adjacency,
+        "target_delta": delta,
+        **_both(spent, delta, extra),
+    }
+    if as_json:
+        print_json(document)
+        return
+    _print_epsilons(document)
+
+
+@app.command()
+def verify(run: Run, as_json: AsJson = False) -> None:
+    """Check a run's ledger: its chain of hashes, its numbers, and what every checkpoint says of it."""
+    from sottovoce.privacy.accounting import rounded_up
+    from sottovoce.privacy.verify import verify as check
+
+    found = check(run)
+    if as_json:
+        print_json({"run": str(run), **asdict(found)})
+        return
+    spent = "no guarantee" if found.epsilon is None else f"epsilon {rounded_up(found.epsilon)} by RDP"
+    note(
+        f"{run}: {found.lines} lines, {found.releases} releases, {spent}; the chain holds, and {found.checkpoints} "
+        "checkpoints agree with it."
+    )
+
+
+@app.command()
+def explain(
+    run: Run,
+    out: Annotated[Path | None, typer.Option(help="Write the statement to this file instead of printing it.")] = None,
+) -> None:
+    """Write the privacy statement of a run: unit, adjacency, mechanism, epsilon, attacks, and what is not covered."""
+    from sottovoce.files import written_whole
+    from sottovoce.privacy.claims import open_account, statement
+
+    text = statement(open_account(run))
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    with written_whole(out) as file:
+        file.write(text.encode())
+    note(f"{out}: the privacy statement of {run}.")
+
+
+def _require_delta(target_delta: float) -> None:
+    from sottovoce.errors import ConfigError
+
+    if not 0 < target_delta < 1:
+        raise ConfigError(f"Expected 0 < target_delta={target_delta:g} < 1.")

@@ -1,0 +1,233 @@
+"""The ledger of a run: every release, charged before anyone sees it, in a chain of hashes that shows what was changed.
+
+    RUN/ledger.jsonl    a header, then a line for every release: {"previous": the hash of the line before,
+                        "release": 3, "step": 2, "epsilon": ..., "aggregate": a hash}
+
+Guarantees:
+- a line is on disk before a model, a metric or a checkpoint that depends on its step is written;
+- nothing of the sum before noise is in it: `aggregate` is the hash of the noised sum;
+- every checkpoint holds the ledger's length and the hash of its last line, so that a line that was cut off, changed or
+  removed is found; half a line at the end, of a process that was killed, is cut off;
+- a step that is done again after a kill is matched with its line. The same noised sum is not charged twice. Another one
+  never gets noise that was used before: noise is drawn anew, and a second release of the step is charged.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sottovoce.errors import PrivacyError
+from sottovoce.files import sync_folder
+from sottovoce.privacy.accounting import rdp
+from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.version import VERSION
+
+LEDGER_FILE = "ledger.jsonl"
+FORMAT = "sottovoce-ledger-1"
+_MAY_DIFFER = ("code", "config", "seed_model")  # between the start of a run and its going on
+_START = "0" * 64  # what the header names as the line before it
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place in a ledger: how many lines it has, and the hash of the last of them."""
+
+    lines: int
+    head: str
+
+
+def header_of(mechanism: Mechanism, unit: str, seed_model: str, config_hash: str) -> dict[str, Any]:
+    """Return what a ledger says before the first release: the mechanism, and what is protected against what."""
+    privacy, participation = mechanism.privacy, mechanism.participation
+    guaranteed = privacy.void is None
+    return {
+        "ledger": FORMAT,
+        "guarantee": "epsilon" if guaranteed else f"none: {privacy.void}",
+        "unit": f"all audio of one {unit}",
+        "adjacency": mechanism.event.adjacency if guaranteed else None,
+        "target_delta": privacy.target_delta,
+        "population": mechanism.population,
+        "cohort_size": mechanism.cohort_size,
+        "sampling": participation.sampling,
+        "sampling_prob": mechanism.sampling_prob,
+        "weight": participation.weight,
+        "weight_bound": participation.weight_bound,
+        "divisor": mechanism.divisor,
+        "q_min": participation.q_min,
+        "clip_norm": privacy.clip_norm,
+        "clipping": privacy.clipping,
+        "rule": privacy.rule,
+        "clip_norms": mechanism.clip_norms,
+        "sigma_dp": privacy.sigma_dp,
+        "sensitivity": mechanism.sensitivity,
+        "z": mechanism.z,
+        "noise": "secure" if mechanism.source == "secure" else "seeded: a simulation",
+        "sampler_epsilon": mechanism.sampler_epsilon if guaranteed else None,
+        "seed_model": seed_model,
+        "code": f"sottovoce {VERSION}",
+        "config": config_hash,
+    }
+
+
+class Ledger:
+    """The ledger of one run, open for charging: held by rank 0 alone."""
+
+    def __init__(self, path: Path, mechanism: Mechanism, header: Mapping[str, Any], saved: Mark | None) -> None:
+        """Begin a ledger, or take it up again after the checkpoint that holds the mark `saved`.
+
+        Raise PrivacyError where it is not the ledger of this mechanism, or was changed.
+        """
+        self._path = path
+        self._mechanism = mechanism
+        self._allowed = releases_allowed(mechanism)
+        lines = read_ledger(path, repair=True) if path.exists() else []
+        if not lines:
+            if saved is not None:
+                raise PrivacyError(f"{path} is missing, but a checkpoint names {saved.lines} lines of it. Restore it.")
+            self._lines, self._head, self.releases = 0, _START, 0
+            self._again: dict[int, list[str]] = {}
+            self._append(json.loads(json.dumps(header)))
+            return
+        require_same_mechanism(path, header)
+        hashes = [line_hash(line) for line in lines]
+        if saved is not None and (saved.lines > len(lines) or hashes[saved.lines - 1] != saved.head):
+            raise PrivacyError(f"{path} is not the ledger that the last checkpoint was saved with. Restore it.")
+        self._lines, self._head = len(lines), hashes[-1]
+        self.releases = sum("release" in line for line in lines)
+        self._again = {}
+        for line in lines[1 if saved is None else saved.lines :]:
+            if "release" in line:
+                self._again.setdefault(line["step"], []).append(line["aggregate"])
+
+    @property
+    def mark(self) -> Mark:
+        """Where the ledger stands."""
+        return Mark(self._lines, self._head)
+
+    @property
+    def done_before(self) -> int:
+        """The number of steps of which some release was charged after the last checkpoint, or 0."""
+        return max(self._again, default=-1) + 1
+
+    def charge(self, step: int, attempt: int, aggregate: str) -> bool:
+        """Charge a release, unless it is one that was charged before; return False where its noise was used before.
+
+        `aggregate` is the hash of the noised sum; `attempt` counts how often noise was drawn for this step, where
+        drawing again gives the same noise.
+        """
+        charged = self._again.get(step, [])
+        if aggregate in charged:
+            return True
+        if self._mechanism.source == "seeded" and attempt < len(charged):
+            return False
+        if self._allowed is not None and self.releases >= self._allowed:
+            raise PrivacyError(f"The privacy budget allows {self._allowed} releases, and all of them were made.")
+        self.releases += 1
+        line = {"release": self.releases, "step": step, "epsilon": self.epsilon, "aggregate": aggregate}
+        self._append(line)
+        self._again.setdefault(step, []).append(aggregate)
+        return True
+
+    @property
+    def epsilon(self) -> float | None:
+        """Epsilon of all releases, by RDP; None without a guarantee."""
+        return epsilon_after(self._mechanism, self.releases)
+
+    def may_release(self, step: int) -> bool:
+        """Return whether the budget allows a release of this step, or has paid for it already."""
+        return self._allowed is None or self.releases < self._allowed or step in self._again
+
+    def note(self, document: Mapping[str, Any]) -> None:
+        """Add a line that is no release."""
+        self._append(dict(document))
+
+    def _append(self, document: dict[str, Any]) -> None:
+        line = {"previous": self._head, **document}
+        created = not self._path.exists()
+        with self._path.open("ab") as file:
+            file.write(_encoded(line) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if created:
+            sync_folder(self._path.parent)
+        self._head = line_hash(line)
+        self._lines += 1
+
+
+def epsilon_after(mechanism: Mechanism, releases: int) -> float | None:
+    """Return epsilon after so many releases, by RDP; None without a guarantee."""
+    if mechanism.privacy.void is not None:
+        return None
+    spent = rdp({mechanism.event: releases}, mechanism.privacy.target_delta).epsilon
+    return spent + releases * mechanism.sampler_epsilon
+
+
+def releases_allowed(mechanism: Mechanism) -> int | None:
+    """Return how many releases a budget allows, by RDP; None without a budget."""
+    budget = mechanism.privacy.budget
+    if budget is None:
+        return None
+    _ = mechanism.event  # raises where there is no epsilon at all
+    low, high = 0, 1
+    while high < 2**40 and _within(mechanism, high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _within(mechanism, middle) else (low, middle)
+    return low
+
+
+def _within(mechanism: Mechanism, releases: int) -> bool:
+    budget = mechanism.privacy.budget
+    if budget is None:
+        return True
+    spent = rdp({mechanism.event: releases}, budget.target_delta or mechanism.privacy.target_delta).epsilon
+    return spent + releases * mechanism.sampler_epsilon <= budget.epsilon
+
+
+def read_ledger(path: Path, *, repair: bool = False) -> list[dict[str, Any]]:
+    """Return the lines of a ledger whose chain holds; `repair` cuts off half a line at the end."""
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data) and repair:
+        os.truncate(path, len(whole))
+    lines: list[dict[str, Any]] = []
+    previous = _START
+    for number, text in enumerate(whole.split(b"\n")[:-1], 1):
+        try:
+            line = json.loads(text)
+        except ValueError:
+            line = None
+        if not isinstance(line, dict) or line.get("previous") != previous or _encoded(line) != text:
+            raise PrivacyError(f"{path}: line {number} does not follow from the one before it. It was changed.")
+        lines.append(line)
+        previous = line_hash(line)
+    if lines and lines[0].get("ledger") != FORMAT:
+        raise PrivacyError(f"{path} is not a ledger of the form {FORMAT}.")
+    return lines
+
+
+def line_hash(line: Mapping[str, Any]) -> str:
+    """Return the hash that the next line names."""
+    return hashlib.sha256(_encoded(line)).hexdigest()
+
+
+def _encoded(line: Mapping[str, Any]) -> bytes:
+    return json.dumps(line, ensure_ascii=False, allow_nan=False).encode()
+
+
+def require_same_mechanism(path: Path, header: Mapping[str, Any]) -> None:
+    """Raise PrivacyError where a ledger was begun with another mechanism; where there is none, anything may begin."""
+    lines = read_ledger(path) if path.exists() else []
+    if not lines:
+        return
+    for key, value in json.loads(json.dumps(header)).items():
+        if key not in _MAY_DIFFER and lines[0].get(key) != value:
+            raise PrivacyError(
+                f"{path} was begun with {key}={lines[0].get(key)}, not {value}: a run keeps its mechanism. Choose "
+                "another --run."
+            )
