@@ -27,6 +27,7 @@ from sottovoce.data.population import Population
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.data.store import Store
 from sottovoce.distributed import Group, run_workers
+from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated import client as client_module
 from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
@@ -73,7 +74,7 @@ def make_engine(group: Group, path: Path, users: int, local: Local, seconds: flo
     privacy = Privacy(clip_norm=0.1, clipping="dim", sigma_dp=1e-4)
     mechanism = Mechanism(privacy, Participation(population=users, sampling="everyone"), model.flat.partition())
     server = Lamb()
-    client = Client(store, Batching(seconds=seconds), local, None, 0)
+    client = Client(store, Batching(seconds=seconds), local, SpecAugment(), 0)
     return Engine(group, users_of(store, users), model, client, mechanism, server, server.start(model.flat.theta))
 
 
@@ -158,7 +159,8 @@ def main() -> None:
         "users per second, one worker": COHORT / alone,
         "users per second, two workers": COHORT / both,
         "two workers / one": alone / both,
-        "share of time outside forward and backward": min(result["outside"] for result in one),
+        "share outside forward and backward, one worker": min(result["outside"] for result in one),
+        "share outside forward and backward, two workers": min(result["outside"] for result in two),
         "share of time for statistics of deltas": min(result["statistics"] for result in one),
         f"MB with a cohort of {LARGE_COHORT}": large,
         f"memory, cohort of {LARGE_COHORT} / 16": large / small,

@@ -18,6 +18,7 @@ from sottovoce.federated.step import central_step
 from sottovoce.model.options import ModelOptions
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import Adam, Lamb, Sgd
+from sottovoce.privacy.ledger import Ledger, header_of
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.options import Participation, Privacy
 from sottovoce.randomness import stream
@@ -204,6 +205,31 @@ def test_without_one_user_the_sum_moves_by_at_most_the_bound(users, make_store):
     for names, move in moves.items():
         if len(names) == 3:
             assert 0.005 < float((moves["abcd"] - move).norm()) <= 0.01 * (1 + 1e-4)
+
+
+def test_noise_is_drawn_anew_where_it_was_used_on_another_sum(users, tmp_path):
+    privacy = Privacy(clip_norm=0.01, clipping="dim", sigma_dp=1.0)
+    nobody = Participation(population=10**9, cohort_size=1)
+    path = tmp_path / "ledger.jsonl"
+
+    def step(*, with_ledger):
+        run = engine(users, Local(steps=1), privacy, nobody, Sgd(momentum=0.0))
+        before = run.theta.clone()
+        if with_ledger:
+            header = header_of(run.mechanism, "speaker", "none", "")
+            run.ledger = Ledger(path, run.mechanism, header, None)
+            if run.ledger.releases == 0:  # a release of this step with another sum, before a kill
+                run.ledger.charge(0, 0, "f" * 64)
+                run.ledger = Ledger(path, run.mechanism, header, None)
+            run.charged_before = run.ledger.done_before
+        run.step(0, 1.0)
+        return (run.theta - before).double()
+
+    used, anew, again = step(with_ledger=False), step(with_ledger=True), step(with_ledger=True)
+    assert torch.equal(anew, again)  # the second draw was charged too, and is matched
+    assert len(path.read_text().splitlines()) == 3
+    assert anew.std().item() == pytest.approx(0.01, rel=0.1)
+    assert abs(float(torch.corrcoef(torch.stack([used, anew]))[0, 1])) * len(used) ** 0.5 < 5
 
 
 def test_cohorts_differ_from_step_to_step(users):

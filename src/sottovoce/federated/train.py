@@ -146,10 +146,11 @@ def _guarantee(
     if epsilon is None:
         return f"none: {config.privacy.void}"
     by_pld = "" if tight is None else f", {rounded_up(tight)} (PLD)"
+    seeded_by = "" if config.data.seed_model is None else "; beyond what the seed model reveals"
     simulated = " (seeded randomness: a simulation)" if mechanism.source == "seeded" else ""
     return (
         f"epsilon {rounded_up(epsilon)} (RDP){by_pld} at delta {config.privacy.target_delta:g}; unit: all audio of one "
-        f"{users.unit}; adjacency: {mechanism.event.adjacency}; beyond what the seed model reveals{simulated}"
+        f"{users.unit}; adjacency: {mechanism.event.adjacency}{seeded_by}{simulated}"
     )
 
 
