@@ -1,6 +1,7 @@
 """How the command line talks: results on stdout, everything else on stderr, one line per error."""
 
 import json
+import os
 import sys
 import time
 from types import TracebackType
@@ -12,7 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 stderr = Console(stderr=True, highlight=False, emoji=False)
-stdout = Console(highlight=False, emoji=False)
+# Where there is no terminal to fit into, tables have some room.
+_WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
+stdout = Console(highlight=False, emoji=False, width=_WIDTH)
 
 _LOG_SECONDS = 10.0
 

@@ -108,30 +108,37 @@ def table(as_json: AsJson = False) -> None:
     if as_json:
         print_json([_compared(one) for one in found])
         return
-    rows = []
+    header = ["line", "z", "S", "K", "T", "paper (order)", "its orders (order)", "RDP", "PLD"]
+    for name in dict.fromkeys(one.row.table for one in found):
+        rows = []
+        for one in (one for one in found if one.row.table == name):
+            row, same = one.row, one.at_paper_orders
+            rows.append(
+                [
+                    f"{row.line}{'' if row.agrees(same) else ' *'}",
+                    f"{row.z:g}",
+                    _short(row.cohort_size),
+                    _short(row.population),
+                    f"{row.central_steps}",
+                    f"{row.epsilon:.2g} ({row.order:g})",
+                    f"{rounded_up(same.epsilon)} ({same.order:g})",
+                    rounded_up(one.rdp.epsilon),
+                    "refused" if one.pld.epsilon is None else rounded_up(one.pld.epsilon),
+                ]
+            )
+        print_table(f"{name}: epsilon at delta 1e-9, the paper's and ours", header, rows)
     for one in found:
-        row = one.row
-        rows.append(
-            [
-                f"{row.table}:{row.line}",
-                f"{row.sigma_dp:g}",
-                f"{row.z:g}",
-                f"{row.cohort_size:,}",
-                f"{row.population:,}",
-                f"{row.central_steps}",
-                f"{row.epsilon:.2g} ({row.order:g})",
-                f"{rounded_up(one.at_paper_orders.epsilon)} ({one.at_paper_orders.order:g})",
-                rounded_up(one.rdp.epsilon),
-                "refused" if one.pld.epsilon is None else rounded_up(one.pld.epsilon),
-                "" if row.agrees(one.at_paper_orders) else row.note,
-            ]
-        )
-    header = ["row", "sigma_dp", "z", "S", "K", "T", "paper (order)", "its orders (order)", "RDP", "PLD", "differs"]
-    print_table(
-        "Epsilon at delta 1e-9: the paper's, ours at the paper's orders, RDP on dense orders, PLD.", header, rows
-    )
+        if not one.row.agrees(one.at_paper_orders):
+            note(f"* line {one.row.line}: {one.row.note}")
     agreeing = sum(one.row.agrees(one.at_paper_orders) for one in found)
     note(f"{agreeing} of {len(found)} rows agree with the paper to two digits and in the order.")
+
+
+def _short(number: float) -> str:
+    for unit, name in ((1e6, "M"), (1e3, "k")):
+        if number >= unit:
+            return f"{number / unit:.3g}{name}"
+    return f"{number:g}"
 
 
 def _compared(one: Any) -> dict[str, Any]:
