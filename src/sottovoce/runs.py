@@ -69,6 +69,9 @@ class Run:
             if noted != {**noted, **data}:
                 raise DataError(f"{self.path} was started on other data than is there now. Choose another --run.")
             data = noted
+            # Where the model came from is not forgotten, whether or not it is named again.
+            origin = begun["config"].get("data", {}).get("seed_model")
+            config = {**config, "data": {**config["data"], "seed_model": origin}}
         write_json(path, {"config": config, "data": data, "sources": sources})
 
     @property

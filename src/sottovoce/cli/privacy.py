@@ -60,7 +60,7 @@ def epsilon(
 
 
 def _both(spent: "Spent", target_delta: float, extra: float = 0.0) -> dict[str, Any]:
-    from sottovoce.privacy.claims import accounted
+    from sottovoce.privacy.accounting import accounted
 
     by_rdp, by_pld = accounted(spent, target_delta, extra)
     return {"rdp": asdict(by_rdp), "pld": _pld(by_pld)}
@@ -156,7 +156,7 @@ def plan(
     population: Annotated[int | None, typer.Option(help="K, the number of users.")] = None,
     cohort_size: Annotated[float | None, typer.Option(help="S, the expected number of users in a step.")] = None,
     sigma_dp: Annotated[float | None, typer.Option(help="The noise, in units of C.")] = None,
-    central_steps: Annotated[int | None, typer.Option(help="T, the number of releases.")] = None,
+    central_steps: Annotated[int | None, typer.Option(help="T, the number of releases.", min=1)] = None,
     epsilon: Annotated[float | None, typer.Option(help="The epsilon that is wanted.")] = None,
     target_delta: TargetDelta = 1e-9,
     sampling: Sampling = "poisson",
@@ -229,10 +229,13 @@ def claim(
     spent = claimed(account, cohort_size, population, central_steps)
     (event, releases), *_ = spent.items()
     header = account.header
+    larger = cohort_size >= header["cohort_size"]
+    more = "as many or more" if larger else "fewer"
+    more += " users, so that its model is taken to be no worse" if larger else " users, so that its model may be worse"
     assumed = (
         f"Assumed: a run with S = {cohort_size:,g} of K = {population:,} users and {releases} releases, with C = "
         f"{header['clip_norm']:g} and sigma_dp = {header['sigma_dp']:g} as here. The noise on its average is as large "
-        "as in this run, and its average is over more users, so its model is taken to be no worse. Simulated was S = "
+        f"as in this run, and its average is over {more}. Simulated was S = "
         f"{header['cohort_size']:,g} of K = {header['population']:,}: the WER of this run stands there, not at the "
         "sizes of the claim."
     )
@@ -268,6 +271,8 @@ def compose(
     _require_delta(delta)
     extra = sum(account.extra for account in accounts)
     adjacency = next(iter(spent)).adjacency
+    if any(account.header["noise"] != "secure" for account in accounts):
+        note("Some of these runs are simulations: with one seed they share noise, which is not accounted for here.")
     document = {
         "runs": [{"run": str(one.run), "releases": one.releases, "z": one.header["z"]} for one in accounts],
         "adjacency": adjacency,

@@ -74,7 +74,8 @@ class Engine:
         if shrinks:
             noise = self._shrink(t, sums.total, int(weights.sum()), figures)
         with figures.timed("ledger"):
-            self._settle(t, sums.total)
+            if self._settle(t, sums.total) > 0:
+                noise = None  # what was drawn first is not what is in it
         with figures.timed("server"):
             average = self.mechanism.average(sums.total)
             if self.group.leads:
@@ -100,8 +101,11 @@ class Engine:
         self.stopping = self.stop.decide(totals[:VOTES].tolist())
         figures.unpack_(totals[VOTES:])
 
-    def _settle(self, t: int, total: Tensor) -> None:
-        """Charge the release before anything depends on it; where its noise was used on another sum, draw it anew."""
+    def _settle(self, t: int, total: Tensor) -> int:
+        """Charge the release before anything depends on it; where its noise was used on another sum, draw it anew.
+
+        Return how often it was drawn anew.
+        """
         attempt = 0
         while not self._charge(t, attempt, total):
             change = torch.zeros_like(total)
@@ -114,11 +118,12 @@ class Engine:
                     change.add_(noise, alpha=sign)
             total.add_(self.group.sum_(change))
             attempt += 1
+        return attempt
 
     def _charge(self, t: int, attempt: int, total: Tensor) -> bool:
         charged = True
         if self.ledger is not None:
-            charged = self.ledger.charge(t, attempt, hashlib.sha256(total.cpu().numpy().tobytes()).hexdigest())
+            charged = self.ledger.charge(t, attempt, hashlib.sha256(total.cpu().numpy().data).hexdigest())
         return self.group.from_leader(charged) if t < self.charged_before else charged
 
     def _noise_source(self, t: int, attempt: int) -> Randomness:

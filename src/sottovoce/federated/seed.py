@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.data.population import Population
+from sottovoce.data.population import Population, iid_population
 from sottovoce.data.selection import Selection
 from sottovoce.errors import PrivacyError, SottoError
 from sottovoce.files import sha256_of
@@ -23,32 +23,52 @@ def describe_seed_model(checkpoint: Path | None, users: Population) -> str:
     """Say in a few words what the seed model was trained on; raise PrivacyError where its speakers are users."""
     if checkpoint is None:
         return NONE
-    digest = sha256_of(model_path(checkpoint))
-    config = _config_of(model_path(checkpoint))
-    trained_on = None if config is None else config.get("data", {}).get("train")
-    if config is None or trained_on is None:
-        return f"sha256 {digest}, trained on speakers that are not known"
     try:
-        speakers = Selection(**trained_on).open()
+        model = model_path(checkpoint)
     except SottoError:
-        return f"sha256 {digest}, trained on speakers that are no longer there to be compared"
-    common = _common_speakers(speakers, users)
-    if common:
-        raise PrivacyError(
-            f"The seed model {checkpoint} was trained on {common} of the users: their audio is in it without noise. "
-            "Split the speakers first."
-        )
-    before = config.get("data", {}).get("seed_model")
+        return "no longer there, trained on speakers that are not known"
+    digest, begun = sha256_of(model), _begun(model)
+    if begun is None:
+        return f"sha256 {digest}, trained on speakers that are not known"
+    known = True
+    roles = [role for role in ("train", "dev") if role == "train" or begun["config"].get("data", {}).get("dev")]
+    for role in roles:  # the best of its checkpoints was chosen on dev
+        speakers = _speakers_of(begun, role)
+        known = known and speakers is not None
+        common = 0 if speakers is None else _common_speakers(speakers, users)
+        if common:
+            raise PrivacyError(
+                f"The seed model {checkpoint} was made with {common} of the users ({role}): their audio is in it "
+                "without noise. Split the speakers first."
+            )
+    before = begun["config"].get("data", {}).get("seed_model")
     earlier = "" if before is None else f"; it began with: {describe_seed_model(Path(before), users)}"
-    return f"sha256 {digest}, trained on other speakers{earlier}"
+    what = "other speakers" if known else "speakers that are no longer there to be compared"
+    return f"sha256 {digest}, trained on {what}{earlier}"
 
 
-def _config_of(model: Path) -> dict[str, Any] | None:
-    """Return the configuration of the run that a model lies in: RUN/last/model.safetensors, or below checkpoints."""
+def _speakers_of(begun: dict[str, Any], role: str) -> Population | None:
+    """Return who a run was trained or evaluated on; None where that cannot be known any more."""
+    config, noted = begun["config"], begun.get("data", {})
+    selection = config.get("data", {}).get(role)
+    if selection is None:
+        return None
+    try:
+        speakers = Selection(**selection).open()
+    except SottoError:
+        return None
+    dealt = role == "train" and config.get("users", {}).get("iid")
+    found = iid_population(speakers, config["seed"]) if dealt else speakers
+    same = found.hash in (noted.get(role), noted.get("users") if role == "train" else None)
+    return speakers if same else None
+
+
+def _begun(model: Path) -> dict[str, Any] | None:
+    """Return what the run began with that a model lies in: RUN/last/model.safetensors, or below checkpoints."""
     for folder in (*model.absolute().parents[:2], *model.resolve().parents[:3]):
         if (folder / CONFIG_FILE).is_file():
-            config: dict[str, Any] | None = read_json(folder / CONFIG_FILE).get("config")
-            return config
+            document = read_json(folder / CONFIG_FILE)
+            return document if isinstance(document.get("config"), dict) else None
     return None
 
 

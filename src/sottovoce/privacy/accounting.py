@@ -13,13 +13,13 @@ Guarantees: every epsilon is an upper bound, in floating point too; what cannot 
 - `rdp`: the moments are opacus', which agree with 40-digit quadrature, and a quadrature of our own for samples of fixed
   size; what rounding can hide near order 1 is added. Orders go down to 1 + 1e-10: at z = 0.001 the best one lies near
   1 + 1e-6. The conversion to (epsilon, delta) is the improved one (Balle et al. 2020).
-- `pld`: dp-accounting's distributions, pessimistic on any grid. The grid is chosen from the range that RDP predicts, so
-  that time and memory stay bounded.
+- `pld`: dp-accounting's distributions, pessimistic on any grid; what rounding can do in their convolutions is taken off
+  delta. The grid is chosen from the range that RDP predicts, so that time and memory stay bounded.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from typing import Any, Literal
@@ -111,7 +111,8 @@ def moments(event: Event, orders: tuple[float, ...] = ORDERS) -> Floats:
         found = np.asarray(compute_rdp(q=q, noise_multiplier=z, steps=1, orders=list(orders)), dtype=np.float64)
     found = np.where(np.isfinite(found) & (found >= 0), found, np.inf)  # to leave out an order is safe
     # It is a logarithm near 0, divided by order - 1: its rounding errors grow toward order 1, and with its terms.
-    rounding = 2.0**-45 * (1 + grid**2 / (2 * z**2)) / (grid - 1)
+    # opacus leaves out terms below 1e-13 as well.
+    rounding = 2.0**-42 * (1 + grid**2 / (2 * z**2)) / (grid - 1)
     return np.asarray(found * (1 + 1e-9) + rounding)
 
 
@@ -119,7 +120,7 @@ def _symmetric_moment(z: float, q: float, order: float) -> float:
     """Return the RDP of the symmetric pair at one order, by Gauss-Legendre quadrature; inf where it would be too long.
 
     With r the mixture's density over the Gaussian's, at least 1 right of 1/2, the moment less 1 is the integral of
-    N(x) * ((r^order - 1) + r (r^-order - 1)) over x > 1/2: no large numbers cancel.
+    N(x) * ((r^order - 1) + r (r^-order - 1)) over x > 1/2. What rounding can hide near order 1 is added.
     """
     panels = math.ceil((order + 40 * z) / z)
     if panels > _MOST_PANELS:
@@ -144,7 +145,7 @@ def _symmetric_moment(z: float, q: float, order: float) -> float:
         - np.exp(log_normal + log_ratio)
     )
     excess = float(np.sum(half * weights * np.where(near < 1 / order, low, high)))
-    return math.log1p(excess) / (order - 1) * (1 + 1e-9)
+    return (math.log1p(excess) * (1 + 1e-9) + 2.0**-42) / (order - 1)
 
 
 def pld(spent: Spent, target_delta: float) -> Pld:
@@ -157,7 +158,10 @@ def pld(spent: Spent, target_delta: float) -> Pld:
         return Pld(gaussian_epsilon(_multiplier(spent), target_delta))
     if (reason := refusal(spent)) is not None:
         return Pld(None, reason)
-    epsilon = float(_composed(tuple(spent.items())).get_epsilon_for_delta(target_delta))
+    rounding = _rounding(spent)
+    if target_delta < 2 * rounding:
+        return Pld(None, f"delta {target_delta:g} is not above the rounding errors of its convolutions")
+    epsilon = float(_composed(tuple(spent.items())).get_epsilon_for_delta(target_delta - rounding))
     if not math.isfinite(epsilon) or epsilon < 0:
         return Pld(None, f"the distribution does not reach delta {target_delta:g}")
     # Both are upper bounds; a grid may be so coarse that the other is nearer.
@@ -172,6 +176,11 @@ def refusal(spent: Spent) -> str | None:
     return None
 
 
+def _rounding(spent: Spent) -> float:
+    """Return more than rounding can take from a delta: convolving n times by FFT leaves an error of about n 2e-16."""
+    return sum(spent.values()) * 2.0**-48
+
+
 def deltas(spent: Spent, epsilons: Sequence[float]) -> Floats | None:
     """Return delta at every epsilon, by privacy loss distributions; None where they are refused."""
     require_one_adjacency(spent)
@@ -182,7 +191,7 @@ def deltas(spent: Spent, epsilons: Sequence[float]) -> Floats | None:
         return np.array([math.exp(gaussian_log_delta(_multiplier(spent), epsilon)) for epsilon in epsilons])
     if refusal(spent) is not None:
         return None
-    return np.asarray(_composed(tuple(spent.items())).get_delta_for_epsilon(list(epsilons)))
+    return np.asarray(_composed(tuple(spent.items())).get_delta_for_epsilon(list(epsilons))) + _rounding(spent)
 
 
 def _multiplier(spent: Spent) -> float:
@@ -251,7 +260,10 @@ def gaussian_epsilon(z: float, target_delta: float) -> float:
     if excess(0.0) <= 0:
         return 0.0
     above = 1 / (2 * z**2) + 40 / z
-    return float(brentq(excess, 0.0, above, xtol=1e-12 * above)) * (1 + 1e-9)
+    found = float(brentq(excess, 0.0, above, xtol=1e-12 * above)) * (1 + 1e-9)
+    while excess(found) > 0:
+        found += 1e-12 * above
+    return found
 
 
 def gaussian_log_delta(z: float, epsilon: float) -> float:
@@ -261,6 +273,20 @@ def gaussian_log_delta(z: float, epsilon: float) -> float:
     first, second = (float(log_ndtr(sign / (2 * z) - epsilon * z)) for sign in (1, -1))
     ratio = min(epsilon + second - first, 0.0)
     return first + math.log(-math.expm1(ratio)) if ratio < 0 else -math.inf
+
+
+def accounted(spent: Spent, target_delta: float, extra: float = 0.0) -> tuple[Rdp, Pld]:
+    """Return epsilon both ways, for a mechanism whose noise is not exactly the Gaussian.
+
+    `extra` is 2 a where its probabilities are within a factor of e^a of the Gaussian's: then (epsilon, delta) becomes
+    (epsilon + 2 a, e^a delta).
+    """
+    if extra > 0.2:
+        raise PrivacyError(f"The grid of the noise is too coarse: it adds {extra:g} to epsilon. Use more noise.")
+    delta = target_delta * math.exp(-extra / 2)
+    by_rdp, by_pld = rdp(spent, delta), pld(spent, delta)
+    tight = None if by_pld.epsilon is None else by_pld.epsilon + extra
+    return replace(by_rdp, epsilon=by_rdp.epsilon + extra), replace(by_pld, epsilon=tight)
 
 
 def require_one_adjacency(spent: Spent) -> None:

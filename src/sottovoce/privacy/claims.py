@@ -6,12 +6,12 @@ Everything is read from the ledger; nothing is taken from the model or from priv
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sottovoce.errors import DataError, PrivacyError
-from sottovoce.privacy.accounting import Event, Pld, Rdp, Spent, deltas, pld, rdp, rounded_up
+from sottovoce.privacy.accounting import Event, Spent, accounted, deltas, rounded_up
 from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
 from sottovoce.privacy.mechanism import plain_mechanism
 
@@ -26,6 +26,7 @@ class Account:
     run: Path
     header: Mapping[str, Any]
     releases: int
+    changes: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def event(self) -> Event:
@@ -53,14 +54,8 @@ def open_account(run: Path) -> Account:
     lines = read_ledger(path)
     if not lines:
         raise DataError(f"{path} is empty. Give the folder of a federated run that was started.")
-    return Account(run, lines[0], sum("release" in line for line in lines))
-
-
-def accounted(spent: Spent, target_delta: float, extra: float = 0.0) -> tuple[Rdp, Pld]:
-    """Return epsilon both ways, with what the noise's sampler adds."""
-    by_rdp, by_pld = rdp(spent, target_delta), pld(spent, target_delta)
-    tight = None if by_pld.epsilon is None else by_pld.epsilon + extra
-    return replace(by_rdp, epsilon=by_rdp.epsilon + extra), replace(by_pld, epsilon=tight)
+    changes = tuple(line["now"] for line in lines if "now" in line)
+    return Account(run, lines[0], sum("release" in line for line in lines), changes)
 
 
 def claimed(account: Account, cohort_size: float, population: int, central_steps: int | None) -> Spent:
@@ -74,6 +69,9 @@ def claimed(account: Account, cohort_size: float, population: int, central_steps
 
 def composed(accounts: Sequence[Account]) -> Spent:
     """Return what several runs on one population spend together."""
+    units = {account.header["unit"] for account in accounts}
+    if len(units) > 1:
+        raise PrivacyError(f"These runs protect different things, which do not add up: {', '.join(sorted(units))}.")
     spent: Counter[Event] = Counter()
     for account in accounts:
         spent[account.event] += account.releases
@@ -105,7 +103,8 @@ def statement(account: Account) -> str:
     return (
         f"{title}{_summary(account, spent, simulated)}\n## What is protected\n\n{_protected(header)}\n"
         f"## Mechanism\n\n{_mechanism(account)}\n## Epsilon at several deltas\n\n{_table(spent, account.extra)}\n"
-        f"## What an attacker can tell\n\n{_attack(spent)}\n## What is not covered\n\n{_not_covered(simulated)}"
+        f"## What an attacker can tell\n\n{_attack(spent, account.extra)}\n"
+        f"## What is not covered\n\n{_not_covered(simulated)}"
     )
 
 
@@ -151,6 +150,7 @@ def _mechanism(account: Account) -> str:
         f"Seed model: {header['seed_model'] or 'none'}.",
         f"Code: {header['code']}; configuration sha256 {header['config']}.",
     ]
+    lines += [f"Later: {', '.join(f'{key} {value}' for key, value in change.items())}." for change in account.changes]
     return "".join(f"- {line}\n" for line in lines)
 
 
@@ -163,12 +163,13 @@ def _table(spent: Spent, extra: float) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _attack(spent: Spent) -> str:
-    rates = {rate: true_positives(spent, rate) for rate in FALSE_POSITIVES}
-    if any(rate is None for rate in rates.values()):
+def _attack(spent: Spent, extra: float) -> str:
+    found = {rate: true_positives(spent, rate) for rate in FALSE_POSITIVES}
+    rates = {rate: min(1.0, one * math.exp(extra)) for rate, one in found.items() if one is not None}
+    if len(rates) < len(found):
         return "Not computed: privacy loss distributions are refused at this epsilon, which protects nobody.\n"
     rows = ["| false alarms | correct accusations, at most |", "|---|---|"]
-    rows += [f"| {100 * rate:g} % | {100 * (found or 0):.3g} % |" for rate, found in rates.items()]
+    rows += [f"| {100 * rate:g} % | {rounded_up(100 * best)} % |" for rate, best in rates.items()]
     return (
         "Someone who sees everything that was released, and knows all other users' audio, guesses whether one user "
         "took part (the f-DP reading):\n\n" + "\n".join(rows) + "\n"

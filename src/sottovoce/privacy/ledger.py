@@ -5,7 +5,7 @@
 
 Guarantees:
 - a line is on disk before a model, a metric or a checkpoint that depends on its step is written;
-- nothing of the sum before noise is in it: `aggregate` is the hash of the noised sum;
+- nothing of the sum before noise is in it: `aggregate` is the hash of the noised sum, if there is noise;
 - every checkpoint holds the ledger's length and the hash of its last line, so that a line that was cut off, changed or
   removed is found; half a line at the end, of a process that was killed, is cut off;
 - a step that is done again after a kill is matched with its line. The same noised sum is not charged twice. Another one
@@ -14,6 +14,7 @@ Guarantees:
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -102,6 +103,16 @@ class Ledger:
         for line in lines[1 if saved is None else saved.lines :]:
             if "release" in line:
                 self._again.setdefault(line["step"], []).append(line["aggregate"])
+        self._note_changes(lines, header)
+
+    def _note_changes(self, lines: list[dict[str, Any]], header: Mapping[str, Any]) -> None:
+        """Say with what a run goes on, where that is not what it was begun with."""
+        known = dict(lines[0])
+        for line in lines:
+            known |= line.get("now", {})
+        changed = {key: header[key] for key in _MAY_DIFFER if header[key] and header[key] != known.get(key)}
+        if changed:
+            self.note({"now": changed})
 
     @property
     def mark(self) -> Mark:
@@ -139,7 +150,8 @@ class Ledger:
 
     def may_release(self, step: int) -> bool:
         """Return whether the budget allows a release of this step, or has paid for it already."""
-        return self._allowed is None or self.releases < self._allowed or step in self._again
+        paid = step in self._again and self._mechanism.source == "seeded"  # secure noise is charged again
+        return self._allowed is None or self.releases < self._allowed or paid
 
     def note(self, document: Mapping[str, Any]) -> None:
         """Add a line that is no release."""
@@ -162,8 +174,12 @@ def epsilon_after(mechanism: Mechanism, releases: int) -> float | None:
     """Return epsilon after so many releases, by RDP; None without a guarantee."""
     if mechanism.privacy.void is not None:
         return None
-    spent = rdp({mechanism.event: releases}, mechanism.privacy.target_delta).epsilon
-    return spent + releases * mechanism.sampler_epsilon
+    return _spent(mechanism, releases, mechanism.privacy.target_delta)
+
+
+def _spent(mechanism: Mechanism, releases: int, target_delta: float) -> float:
+    extra = releases * mechanism.sampler_epsilon  # as in `accounting.accounted`
+    return rdp({mechanism.event: releases}, target_delta * math.exp(-extra / 2)).epsilon + extra
 
 
 def releases_allowed(mechanism: Mechanism) -> int | None:
@@ -185,8 +201,7 @@ def _within(mechanism: Mechanism, releases: int) -> bool:
     budget = mechanism.privacy.budget
     if budget is None:
         return True
-    spent = rdp({mechanism.event: releases}, budget.target_delta or mechanism.privacy.target_delta).epsilon
-    return spent + releases * mechanism.sampler_epsilon <= budget.epsilon
+    return _spent(mechanism, releases, budget.target_delta or mechanism.privacy.target_delta) <= budget.epsilon
 
 
 def read_ledger(path: Path, *, repair: bool = False) -> list[dict[str, Any]]:

@@ -131,8 +131,9 @@ class Mechanism:
     def sampler_epsilon(self) -> float:
         """What one release costs because its noise is a discrete Gaussian and not a rounded one.
 
-        Within 40 standard deviations their probabilities differ by a factor of at most 1 + 70/std^2 in every
-        coordinate, std in steps, and this once for each of two neighbours; the mass beyond is below 1e-349.
+        Within 40 standard deviations their probabilities differ by a factor of at most e^a, a = 70/std^2, in every
+        coordinate, std in steps; the mass beyond is below 1e-349. This is 2 a: what it does to delta, and how it adds
+        up, is in `accounting.accounted`.
         """
         if self.source == "seeded":  # a simulation is accounted as if its noise were ideal
             return 0.0
@@ -177,6 +178,8 @@ class Mechanism:
     def require_range(self, users: int) -> int:
         """Return the most steps that one user may add to a coordinate so that no sum can wrap around, or raise."""
         noise = _NOISE_TAIL * max(self.noise_stds)
+        if self.source == "secure" and any(not 2**10 <= std <= 2**57 for std in self.noise_stds if std):
+            raise PrivacyError("This noise cannot be drawn exactly on the grid of the sums. Use another sigma_dp.")
         room = 2**_SUM_BITS - math.ceil(noise)
         if room < max(users, 1) * 2**FRACTION_BITS and self.clip_norms is not None:
             raise PrivacyError(
@@ -190,6 +193,8 @@ def plain_mechanism(sigma_dp: float, cohort_size: float, population: int, sampli
     """Return the mechanism of users who all count alike, for accounting without a model."""
     if not sigma_dp > 0:
         raise PrivacyError(f"Expected sigma_dp={sigma_dp:g} > 0: without noise there is no epsilon.")
+    if sampling == "everyone" and cohort_size != population:
+        raise ConfigError(f"Expected cohort_size={cohort_size:g} == population={population} where everyone takes part.")
     try:
         participation = Participation(population=population, cohort_size=cohort_size, sampling=sampling)
         privacy = Privacy(clip_norm=1.0, clipping="global", sigma_dp=sigma_dp)

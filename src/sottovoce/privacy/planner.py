@@ -75,11 +75,16 @@ def solve(plan: Plan, accounting: Accounting) -> Plan:
     if plan.epsilon is None or not plan.epsilon > 0:
         raise ConfigError(f"Expected epsilon={plan.epsilon} > 0.")
     low, high = _range(plan, unknown)
-    roughly = float(getattr(_search(plan, unknown, low, high, "rdp", 1e-2), unknown))
-    # RDP is never below PLD, and near it: a small range around its answer is enough for either.
+    try:
+        roughly = float(getattr(_search(plan, unknown, low, high, "rdp", 1e-2), unknown))
+    except PrivacyError:  # RDP has a floor that PLD does not have
+        return _search(plan, unknown, low, high, accounting, _PRECISION)
+    # RDP is never below PLD, and mostly near it: a small range around its answer is tried first.
     below, above = (1.1, 8) if unknown == "central_steps" else (8, 1.1)
     near = (max(roughly / below, low), min(roughly * above, high))
-    return _search(plan, unknown, *near, accounting, _PRECISION)
+    found = _search(plan, unknown, *near, accounting, _PRECISION)
+    at_the_edge = any(math.isclose(float(getattr(found, unknown)), edge, rel_tol=1e-3) for edge in near)
+    return _search(plan, unknown, low, high, accounting, _PRECISION) if at_the_edge else found
 
 
 def _range(plan: Plan, unknown: str) -> tuple[float, float]:
@@ -107,7 +112,10 @@ def _search(plan: Plan, unknown: str, low: float, high: float, accounting: Accou
         return replace(plan, **changed)
 
     def excess(place: float) -> float:
-        return math.log(max(epsilon_of(at(place), accounting), 1e-300) / wanted)
+        try:
+            return math.log(max(epsilon_of(at(place), accounting), 1e-300) / wanted)
+        except PrivacyError:  # so little noise that it cannot be accounted for
+            return 700.0
 
     good, bad = (math.log(low), math.log(high)) if rises else (math.log(high), math.log(low))
     if excess(good) > 0:

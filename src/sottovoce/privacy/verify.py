@@ -1,13 +1,14 @@
 """Whether a run's ledger is whole: its chain, its numbers, and what every checkpoint says of it."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sottovoce.errors import PrivacyError
-from sottovoce.privacy.accounting import rdp
-from sottovoce.privacy.claims import open_account
+from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, accounted, rdp
+from sottovoce.privacy.claims import Account, open_account
 from sottovoce.privacy.ledger import LEDGER_FILE, line_hash, read_ledger
 from sottovoce.runs import CHECKPOINT_FILE, read_json
 
@@ -28,7 +29,9 @@ def verify(run: Path) -> Verified:
     account = open_account(run)
     lines = read_ledger(path)
     releases = [line for line in lines if "release" in line]
-    epsilon = _verify_releases(path, account.header, releases)
+    _verify_header(path, account.header)
+    epsilon = _verify_releases(path, account, releases)
+    _verify_ends(path, account, lines)
     hashes = [line_hash(line) for line in lines]
     checkpoints = 0
     for file in sorted((run / "checkpoints").glob(f"[0-9]*/{CHECKPOINT_FILE}")):
@@ -50,20 +53,63 @@ def verify(run: Path) -> Verified:
     return Verified(len(lines), len(releases), checkpoints, epsilon)
 
 
-def _verify_releases(path: Path, header: Any, releases: list[dict[str, Any]]) -> float | None:
+def _verify_header(path: Path, header: Mapping[str, Any]) -> None:
+    """Check that z and q follow from what the header says of noise and cohorts."""
+    scale = header["weight_bound"] * header["sensitivity"]
+    expected = {
+        "z": header["sigma_dp"] * header["divisor"] / scale,
+        "sampling_prob": header["cohort_size"] / header["population"],
+    }
+    for key, value in expected.items():
+        if not math.isclose(header[key], value, rel_tol=1e-9):
+            raise PrivacyError(f"{path}: the header says {key}={header[key]:g}; it is {value:g}.")
+    fixed = header["sampling"] == "fixed"
+    if header["adjacency"] not in (None, REPLACE if fixed else ADD_OR_REMOVE):
+        raise PrivacyError(f"{path}: the adjacency does not fit cohorts that are {header['sampling']}.")
+
+
+def _least(account: Account, releases: int) -> float:
+    """Return the epsilon of so many releases, by RDP: less may not be claimed."""
+    extra = releases * float(account.header["sampler_epsilon"] or 0.0)
+    return rdp({account.event: releases}, account.target_delta * math.exp(-extra / 2)).epsilon + extra
+
+
+def _verify_releases(path: Path, account: Account, releases: list[dict[str, Any]]) -> float | None:
     """Check the numbers of the releases and their epsilons; return the last one."""
     epsilon = None
-    event = open_account(path.parent).event if header["adjacency"] is not None else None
+    void = account.header["adjacency"] is None
     for number, line in enumerate(releases, 1):
         if line["release"] != number:
             raise PrivacyError(f"{path}: release {number} is missing.")
         epsilon = line["epsilon"]
-        if (epsilon is None) != (event is None):
+        if (epsilon is None) != void:
             raise PrivacyError(f"{path}: the epsilon of release {number} does not fit the header.")
-        if event is None:
+        if void:
             continue
-        # What the sampler costs may be added; a smaller epsilon may not be claimed.
-        least = rdp({event: number}, header["target_delta"]).epsilon
+        least = _least(account, number)
         if not math.isfinite(epsilon) or epsilon < least * (1 - 1e-9):
             raise PrivacyError(f"{path}: release {number} claims epsilon {epsilon:g}; it is {least:g}.")
     return epsilon
+
+
+def _verify_ends(path: Path, account: Account, lines: list[dict[str, Any]]) -> None:
+    """Check the lines that say how much a finished run has spent, and its result."""
+    ends = [(number, line) for number, line in enumerate(lines) if "finished" in line]
+    for number, line in ends:
+        made = sum("release" in before for before in lines[:number])
+        _verify_end(path, account, line, made)
+    result = path.parent / "result.json"
+    if result.is_file():
+        _verify_end(result, account, read_json(result), account.releases)
+
+
+def _verify_end(path: Path, account: Account, line: Mapping[str, Any], made: int) -> None:
+    if line["releases"] != made:
+        raise PrivacyError(f"{path}: it says {line['releases']} releases; there were {made}.")
+    if account.header["adjacency"] is None:
+        return
+    extra = made * float(account.header["sampler_epsilon"] or 0.0)
+    by_rdp, by_pld = accounted({account.event: made}, account.target_delta, extra)
+    for key, least in (("epsilon_rdp", by_rdp.epsilon), ("epsilon_pld", by_pld.epsilon)):
+        if line[key] is not None and least is not None and line[key] < least * (1 - 1e-6):
+            raise PrivacyError(f"{path}: it says {key} {line[key]:g}; it is {least:g}.")
