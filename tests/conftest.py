@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from hypothesis import settings
 
 from sottovoce.cli.main import run
 from sottovoce.data.corpora import Table
@@ -23,6 +24,10 @@ from sottovoce.processes import no_progress
 torch.set_num_threads(1)  # tests run side by side, one process per core
 # Started in the background of a script, a process ignores Ctrl-C, and so would everything it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 ROOT = Path(__file__).parent.parent
 REAL_SPEECH = Path(os.environ.get("SOTTO_TEST_DATA", ROOT.parent / "shared" / "data"))

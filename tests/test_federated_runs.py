@@ -153,7 +153,7 @@ def kill_at_random(words: list[str], folder: Path, kills: int, steps: int, *, gr
         else:
             process.kill()
         assert process.wait() == -signal.SIGKILL
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 20
         while any(map(is_alive, children)) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not any(map(is_alive, children))

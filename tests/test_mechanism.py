@@ -97,7 +97,7 @@ def test_the_right_sigma_is_accepted_and_others_are_not():
         average = mech.average(total).double().numpy()
         for factor, accepted in ((1.0, True), (2 / 3, False), (3 / 2, False)):
             p = stats.kstest(average, stats.norm(scale=0.5 * 0.01 * factor).cdf).pvalue
-            assert (p > 1e-3) == accepted
+            assert (p > 1e-6) == accepted
 
 
 def test_secure_draws_have_their_distributions():
