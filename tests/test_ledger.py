@@ -112,6 +112,45 @@ def test_a_step_that_was_not_charged_and_an_epsilon_too_small_are_found(tmp_path
         verify(tmp_path / "b")
 
 
+def test_the_end_of_a_run_is_checked(tmp_path):
+    ledger = charged(tmp_path)
+    spent = {"releases": 4, "epsilon_rdp": ledger.epsilon, "epsilon_pld": None}
+    (tmp_path / "result.json").write_text(json.dumps({"steps": 4, **spent}))
+    with pytest.raises(PrivacyError, match="a line was cut off"):
+        verify(tmp_path)
+    ledger.note({"finished": 4, **spent})
+    assert verify(tmp_path).releases == 4
+    for wrong, message in (({"releases": 3}, "it says 3 releases"), ({"epsilon_rdp": 0.1}, "it says epsilon_rdp 0.1")):
+        (tmp_path / "result.json").write_text(json.dumps({"steps": 4, **spent, **wrong}))
+        with pytest.raises(PrivacyError, match=message):
+            verify(tmp_path)
+    (tmp_path / "result.json").unlink()
+    ledger.note({"finished": 4, **spent, "epsilon_pld": 0.01})
+    with pytest.raises(PrivacyError, match="it says epsilon_pld"):
+        verify(tmp_path)
+
+
+def test_runs_that_protect_different_things_do_not_compose(tmp_path):
+    charged(tmp_path / "a")
+    mech = mechanism()
+    (tmp_path / "b").mkdir()
+    Ledger(tmp_path / "b" / LEDGER_FILE, mech, header_of(mech, "synthetic user", "none", ""), None)
+    with pytest.raises(PrivacyError, match="protect different things"):
+        composed([open_account(tmp_path / name) for name in "ab"])
+
+
+def test_what_a_run_goes_on_with_is_noted(tmp_path):
+    charged(tmp_path)
+    mech = mechanism()
+    path = tmp_path / LEDGER_FILE
+    Ledger(path, mech, header_of(mech, "speaker", "another one", "d" * 64), None)
+    assert read_ledger(path)[-1]["now"] == {"config": "d" * 64, "seed_model": "another one"}
+    assert "Later: config dddd" in statement(open_account(tmp_path))
+    before = path.read_bytes()
+    Ledger(path, mech, header_of(mech, "speaker", "", "d" * 64), None)
+    assert path.read_bytes() == before
+
+
 def test_half_a_line_is_cut_off_and_nothing_else(tmp_path):
     charged(tmp_path)
     whole = (tmp_path / LEDGER_FILE).read_bytes()

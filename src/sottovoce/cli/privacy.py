@@ -1,5 +1,6 @@
 """sotto privacy: what epsilon, for which population, and what the ledger proves."""
 
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -177,12 +178,14 @@ def plan(
     unknown = given.unknown
     solved = solve(given, accounting)
     reached = solve(_without_epsilon(solved), accounting)
+    grid = None
     if plot is not None:
         from sottovoce.reports.figures import epsilon_contours
 
         with ProgressDisplay() as progress:
             grid = epsilon_grid(solved, progress)
-        epsilon_contours(*grid, plot)
+        at = f"sigma_dp = {solved.sigma_dp:g}, T = {solved.central_steps}, delta = {solved.target_delta:g}"
+        epsilon_contours(*grid, f"epsilon (RDP), {at}", plot)
         note(f"{plot}: epsilon over population and cohort size.")
     document = as_document(solved) | {
         "solved_for": unknown,
@@ -190,10 +193,30 @@ def plan(
         "epsilon_reached": reached.epsilon,
     }
     if as_json:
-        print_json(document)
+        print_json(document | ({} if grid is None else {"grid": _grid_document(*grid)}))
         return
     rows = [[f"{'-> ' if key == unknown else ''}{key}", _plain(value)] for key, value in document.items()]
     print_table("", ["", ""], rows)
+    if grid is not None:
+        _print_grid(*grid)
+
+
+def _grid_document(populations: Any, cohorts: Any, epsilons: Any) -> dict[str, Any]:
+    """Return epsilon over population and cohort size; null where the cohort is larger than the population."""
+    rows = [[None if math.isnan(value) else value for value in row] for row in epsilons.tolist()]
+    return {"population": populations.tolist(), "cohort_size": cohorts.tolist(), "epsilon_rdp": rows}
+
+
+def _print_grid(populations: Any, cohorts: Any, epsilons: Any) -> None:
+    from sottovoce.privacy.accounting import rounded_up
+
+    some = range(0, len(populations), 2)
+    rows = [
+        [_short(cohorts[row]), *("" if math.isnan(one) else rounded_up(one) for one in epsilons[row, some])]
+        for row in some
+    ]
+    header = ["S \\ K", *(_short(populations[place]) for place in some)]
+    print_table("epsilon (RDP) over population K and cohort size S", header, rows)
 
 
 def _without_epsilon(solved: Any) -> Any:

@@ -100,6 +100,8 @@ def _verify_ends(path: Path, account: Account, lines: list[dict[str, Any]]) -> N
         _verify_end(path, account, line, made)
     result = path.parent / "result.json"
     if result.is_file():
+        if not ends:
+            raise PrivacyError(f"{path} does not say how the run ended, but {result} is there: a line was cut off.")
         _verify_end(result, account, read_json(result), account.releases)
 
 

@@ -74,6 +74,7 @@ def epsilon_contours(
     populations: npt.NDArray[np.float64],
     cohorts: npt.NDArray[np.float64],
     epsilons: npt.NDArray[np.float64],
+    title: str,
     path: Path,
 ) -> None:
     """Draw epsilon over population and cohort size, with a cross in the middle: the pair that was planned."""
@@ -94,11 +95,12 @@ def epsilon_contours(
         color="red",
         markersize=10,
         markeredgewidth=2,
+        linestyle="none",
         label="this plan",
     )
     axes.set_xlabel("population K")
     axes.set_ylabel("cohort size S")
-    axes.set_title("epsilon (RDP)")
+    axes.set_title(title)
     axes.legend(loc="lower right")
     inside = [level for level in np.log10(_EPSILONS) if shown.min() <= level <= shown.max()]
     figure.colorbar(filled, ax=axes, label="epsilon", ticks=inside, format=lambda level, _: f"{10**level:.3g}")
