@@ -10,6 +10,7 @@ from sottovoce.data.batching import Batching
 from sottovoce.data.population import iid_population, speakers_population
 from sottovoce.data.text import TokenSet
 from sottovoce.distributed import Group
+from sottovoce.errors import PrivacyError
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.client import Client, planned_batches
 from sottovoce.federated.engine import Engine, share_out
@@ -20,7 +21,7 @@ from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import Adam, Lamb, Sgd
 from sottovoce.privacy.ledger import Ledger, header_of
 from sottovoce.privacy.mechanism import Mechanism
-from sottovoce.privacy.options import Participation, Privacy
+from sottovoce.privacy.options import Budget, Participation, Privacy
 from sottovoce.randomness import stream
 
 SMALL = ModelOptions(blocks=2, width=16, heads=2, mlp_width=32, dropout=0.1, layer_drop=0.3)
@@ -230,6 +231,16 @@ def test_noise_is_drawn_anew_where_it_was_used_on_another_sum(users, tmp_path):
     assert len(path.read_text().splitlines()) == 3
     assert anew.std().item() == pytest.approx(0.01, rel=0.1)
     assert abs(float(torch.corrcoef(torch.stack([used, anew]))[0, 1])) * len(used) ** 0.5 < 5
+
+
+def test_nothing_moves_before_the_release_is_charged(users, tmp_path):
+    privacy = Privacy(clip_norm=0.01, clipping="dim", sigma_dp=1.0, budget=Budget(epsilon=1e-6))
+    run = engine(users, Local(steps=1), privacy, Participation(population=4, cohort_size=2), Sgd(momentum=0.0))
+    run.ledger = Ledger(tmp_path / "ledger.jsonl", run.mechanism, header_of(run.mechanism, "speaker", "none", ""), None)
+    before = run.theta.clone()
+    with pytest.raises(PrivacyError, match="allows 0 releases"):
+        run.step(0, 1.0)
+    assert torch.equal(run.theta, before)
 
 
 def test_cohorts_differ_from_step_to_step(users):

@@ -199,6 +199,15 @@ def test_stopped_and_going_on_it_ends_with_the_same_bits(command, tmp_path):
     assert digests(tmp_path / "stopped") == digests(tmp_path / "whole")
 
 
+def test_ctrl_c_finishes_the_step_and_saves(command, tmp_path):
+    words = command("run", "federated.central_steps=100000", "federated.checkpoint_every=100000", workers=2)
+    process = started(words, tmp_path / "run", start_new_session=True)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    saved = json.loads((tmp_path / "run" / "last" / "checkpoint.json").read_text())["step"]
+    assert saved == len(steps_of(tmp_path / "run")) > 0
+
+
 def test_a_run_goes_on_where_it_was_moved_to(command, tmp_path):
     assert run(command("whole")).returncode == 0
     assert run(command("before", "federated.central_steps=3")).returncode == 0
