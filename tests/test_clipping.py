@@ -60,7 +60,7 @@ def test_the_integers_never_exceed_the_bound(delta, kind, rule, clip_norm, parti
     parts = np.split(np.array(total.tolist(), dtype=object), np.cumsum(SIZES)[:-1])
     squares = [sum(int(value) ** 2 for value in part) for part in parts]
     assert sum(squares) <= (2**38) ** 2
-    if kind != "global":
+    if kind != "global" and rule == "clip":  # a small delta is left alone by `normalize`, whatever its layers
         for layer, bound in enumerate(mech.clip_norms):
             mine = sum(s for s, of in zip(squares, mech.partition.tensor_layers, strict=True) if of == layer)
             assert mine <= (weight_bound * bound / mech.step) ** 2

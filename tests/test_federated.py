@@ -16,11 +16,13 @@ from sottovoce.federated.client import Client, planned_batches
 from sottovoce.federated.engine import Engine, share_out
 from sottovoce.federated.options import Local
 from sottovoce.federated.step import central_step
+from sottovoce.federated.weights import user_weights
 from sottovoce.model.options import ModelOptions
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import Adam, Lamb, Sgd
+from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.ledger import Ledger, header_of
-from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
 from sottovoce.privacy.options import Budget, Participation, Privacy
 from sottovoce.randomness import stream
 
@@ -241,6 +243,19 @@ def test_nothing_moves_before_the_release_is_charged(users, tmp_path):
     with pytest.raises(PrivacyError, match="allows 0 releases"):
         run.step(0, 1.0)
     assert torch.equal(run.theta, before)
+
+
+def test_no_user_counts_more_than_the_bound(users):
+    options = Participation(population=4, cohort_size=4, weight="utterances", weight_bound=2.0, weight_total=8.0)
+    assert user_weights(users, np.arange(4), options).tolist() == [WEIGHTS, WEIGHTS, WEIGHTS, WEIGHTS // 2]
+    seconds = options.model_copy(update={"weight": "seconds", "weight_bound": 3.0})
+    expected = np.minimum(users.seconds_by_user() / 3.0, 1.0) * WEIGHTS
+    assert user_weights(users, np.arange(4), seconds) == pytest.approx(expected, rel=0.05)
+    mechanism = Mechanism(Privacy(clip_norm=1.0, clipping="dim"), options, recogniser().flat.partition())
+    total, delta = torch.zeros_like(recogniser().flat.theta, dtype=torch.int64), recogniser().flat.theta
+    with pytest.raises(PrivacyError, match="is above participation"):
+        add_clipped_(total, delta, WEIGHTS + 1, mechanism, 2**62)
+    assert not total.any()
 
 
 def test_cohorts_differ_from_step_to_step(users):

@@ -140,7 +140,7 @@ def kill_at_random(words: list[str], folder: Path, kills: int, steps: int, *, gr
     """
     moments = random.Random(kills)  # noqa: S311 - only to choose when to kill
     reached = []
-    for number, target in enumerate(sorted(moments.sample(range(1, steps - steps // 8), kills))):
+    for number, target in enumerate(sorted(moments.sample(range(1, steps * 7 // 10), kills))):
         if number % 4 == 3:
             process = subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True)
             time.sleep(4 * moments.random())

@@ -1,8 +1,8 @@
 """Clipping a delta and rounding it to integers, so that its norm is at most C, exactly.
 
 Guarantees, for any finite delta (huge, tiny, denormal, zero):
-- the integers v that are summed satisfy sum v_i^2 <= (weight_bound * C / step)^2, and layer by layer the same with C_h,
-  in exact arithmetic: norms are enlarged by more than the rounding errors of their computation, in whatever order it
+- the integers v that are summed satisfy sum v_i^2 <= (weight_bound * C / step)^2 (with the rule `clip`, layer by layer
+  the same with C_h), in exact arithmetic: norms are enlarged by more than the rounding errors of their computation, in whatever order it
   adds, and values are rounded toward zero;
 - a delta that is not finite has no integers: it is reported, and counts as zero.
 
@@ -13,7 +13,8 @@ rescales every layer to C_h, small ones up.
 import torch
 from torch import Tensor
 
-from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.errors import PrivacyError
+from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
 
 _ROUNDING = 2.0**-52
 
@@ -43,6 +44,8 @@ def add_clipped_(
     the delta is not finite or, without clipping, larger than the `largest` that one user may add to a coordinate.
     """
     partition = mechanism.partition
+    if not 0 <= weight <= WEIGHTS:
+        raise PrivacyError(f"A weight of {weight * mechanism.weight_unit:g} is above participation.weight_bound.")
     norms = partition.norms(delta)
     if not bool(torch.isfinite(norms).all()):
         return None
