@@ -13,6 +13,7 @@ test: lint
 
 test-slow: $(VENV)/.ready-dev
 	$(BIN)/pytest -m slow
+	SOTTO_TEST_SEARCH=1 $(BIN)/pytest -m "not slow" -k "bound or exceed or enlarged or sensitivity or falls"
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .

@@ -2,8 +2,8 @@
 
 Guarantees, for any finite delta (huge, tiny, denormal, zero):
 - the integers v that are summed satisfy sum v_i^2 <= (weight_bound * C / step)^2 (with the rule `clip`, layer by layer
-  the same with C_h), in exact arithmetic: norms are enlarged by more than the rounding errors of their computation, in whatever order it
-  adds, and values are rounded toward zero;
+  the same with C_h), in exact arithmetic: norms are enlarged by more than the rounding errors of their computation, in
+  whatever order it adds, and values are rounded toward zero;
 - a delta that is not finite has no integers: it is reported, and counts as zero.
 
 The rule `clip` is Delta_h * min(1, C_h / |Delta_h|); `normalize` leaves a delta with |Delta| < C alone and otherwise
