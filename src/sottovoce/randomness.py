@@ -12,7 +12,6 @@ import operator
 import os
 import secrets
 from collections.abc import Iterable
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -47,19 +46,6 @@ def rank(seed: int, name: str, items: Iterable[str]) -> list[str]:
     return sorted(items, key=lambda item: (_digest(seed, name, [item]), item))
 
 
-class Randomness(Protocol):
-    """What cohorts and noise need of a source of randomness; numpy's generators have it."""
-
-    def geometric(self, p: float, size: int) -> npt.NDArray[np.int64]:
-        """Return how many trials of probability p come up to the first success, `size` times."""
-
-    def standard_normal(self, size: int) -> npt.NDArray[np.float64]:
-        """Return standard normal draws."""
-
-    def choice(self, a: int, size: int, replace: bool) -> npt.NDArray[np.int64]:
-        """Return `size` of the numbers 0 to a - 1."""
-
-
 class SecureRandomness:
     """Draws from the operating system's generator; they cannot be foreseen and cannot be repeated."""
 
@@ -67,12 +53,6 @@ class SecureRandomness:
         """Return geometric draws by inversion."""
         gaps = np.ceil(np.log(_secure_uniforms(size)) / math.log1p(-p))
         return np.maximum(gaps, 1).clip(max=2.0**62).astype(np.int64)
-
-    def standard_normal(self, size: int) -> npt.NDArray[np.float64]:
-        """Return standard normal draws (Box-Muller); the tail reaches 9.5 standard deviations."""
-        pairs = -(-size // 2)
-        radius, angle = np.sqrt(-2 * np.log(_secure_uniforms(pairs))), 2 * math.pi * _secure_uniforms(pairs)
-        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size]
 
     def choice(self, a: int, size: int, replace: bool) -> npt.NDArray[np.int64]:
         """Return different numbers below a."""
@@ -82,5 +62,9 @@ class SecureRandomness:
 
 
 def _secure_uniforms(count: int) -> npt.NDArray[np.float64]:
-    """Return uniform numbers strictly between 0 and 1, from 2^-65 on."""
+    """Return uniform numbers from 2^-65 to 1."""
     return (np.frombuffer(os.urandom(8 * count), dtype=np.uint64).astype(np.float64) + 0.5) * 2.0**-64
+
+
+# What cohorts and noise are drawn from.
+Randomness = np.random.Generator | SecureRandomness

@@ -61,9 +61,9 @@ def epsilon(
 
 
 def _both(spent: "Spent", target_delta: float, extra: float = 0.0) -> dict[str, Any]:
-    from sottovoce.privacy.accounting import accounted
+    from sottovoce.privacy.accounting import pld_with, rdp_with
 
-    by_rdp, by_pld = accounted(spent, target_delta, extra)
+    by_rdp, by_pld = rdp_with(extra, spent, target_delta), pld_with(extra, spent, target_delta)
     return {"rdp": asdict(by_rdp), "pld": _pld(by_pld)}
 
 
@@ -171,13 +171,13 @@ def plan(
 
     Example: sotto privacy plan --cohort-size 204800 --sigma-dp 1e-5 --central-steps 2000 --epsilon 10
     """
-    from sottovoce.privacy.planner import Plan, as_document, epsilon_grid, solve
+    from sottovoce.privacy.planner import Plan, epsilon_grid, solve
 
     _require_delta(target_delta)
     given = Plan(population, cohort_size, sigma_dp, central_steps, epsilon, target_delta, sampling)
     unknown = given.unknown
     solved = solve(given, accounting)
-    reached = solve(_without_epsilon(solved), accounting)
+    reached = solve(replace(solved, epsilon=None), accounting)
     grid = None
     if plot is not None:
         from sottovoce.reports.figures import epsilon_contours
@@ -187,7 +187,7 @@ def plan(
         at = f"sigma_dp = {solved.sigma_dp:g}, T = {solved.central_steps}, delta = {solved.target_delta:g}"
         epsilon_contours(*grid, f"epsilon (RDP), {at}", plot)
         note(f"{plot}: epsilon over population and cohort size.")
-    document = as_document(solved) | {
+    document = asdict(solved) | {
         "solved_for": unknown,
         "accounting": accounting,
         "epsilon_reached": reached.epsilon,
@@ -217,10 +217,6 @@ def _print_grid(populations: Any, cohorts: Any, epsilons: Any) -> None:
     ]
     header = ["S \\ K", *(_short(populations[place]) for place in some)]
     print_table("epsilon (RDP) over population K and cohort size S", header, rows)
-
-
-def _without_epsilon(solved: Any) -> Any:
-    return replace(solved, epsilon=None)
 
 
 def _plain(value: object) -> str:

@@ -28,7 +28,7 @@ from sottovoce.federated.figures import Figures
 from sottovoce.federated.seed import describe_seed_model
 from sottovoce.files import sha256_of, write_json
 from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
-from sottovoce.privacy.accounting import accounted, rounded_up
+from sottovoce.privacy.accounting import pld_with, rounded_up
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, epsilon_after, header_of, require_same_mechanism
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.randomness import stream
@@ -202,7 +202,7 @@ def _conclude(training: Training, mechanism: Mechanism, users: Population, test:
     tight = None
     if epsilon is not None:
         extra = releases * mechanism.sampler_epsilon
-        tight = accounted({mechanism.event: releases}, config.privacy.target_delta, extra)[1].epsilon
+        tight = pld_with(extra, {mechanism.event: releases}, config.privacy.target_delta).epsilon
     spent = {"releases": releases, "epsilon_rdp": epsilon, "epsilon_pld": tight}
     training.ledger.note({"finished": done, **spent})
     guarantee = _guarantee(config, mechanism, epsilon, tight, users)

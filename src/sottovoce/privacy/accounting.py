@@ -275,18 +275,26 @@ def gaussian_log_delta(z: float, epsilon: float) -> float:
     return first + math.log(-math.expm1(ratio)) if ratio < 0 else -math.inf
 
 
-def accounted(spent: Spent, target_delta: float, extra: float = 0.0) -> tuple[Rdp, Pld]:
-    """Return epsilon both ways, for a mechanism whose noise is not exactly the Gaussian.
+def rdp_with(extra: float, spent: Spent, target_delta: float) -> Rdp:
+    """Return epsilon by RDP, for a mechanism whose noise is not exactly the Gaussian.
 
     `extra` is 2 a where its probabilities are within a factor of e^a of the Gaussian's: then (epsilon, delta) becomes
     (epsilon + 2 a, e^a delta).
     """
+    found = rdp(spent, _delta_with(extra, target_delta))
+    return replace(found, epsilon=found.epsilon + extra)
+
+
+def pld_with(extra: float, spent: Spent, target_delta: float) -> Pld:
+    """Return the tight epsilon, for such a mechanism."""
+    found = pld(spent, _delta_with(extra, target_delta))
+    return replace(found, epsilon=None if found.epsilon is None else found.epsilon + extra)
+
+
+def _delta_with(extra: float, target_delta: float) -> float:
     if extra > 0.2:
         raise PrivacyError(f"The grid of the noise is too coarse: it adds {extra:g} to epsilon. Use more noise.")
-    delta = target_delta * math.exp(-extra / 2)
-    by_rdp, by_pld = rdp(spent, delta), pld(spent, delta)
-    tight = None if by_pld.epsilon is None else by_pld.epsilon + extra
-    return replace(by_rdp, epsilon=by_rdp.epsilon + extra), replace(by_pld, epsilon=tight)
+    return target_delta * math.exp(-extra / 2)
 
 
 def require_one_adjacency(spent: Spent) -> None:

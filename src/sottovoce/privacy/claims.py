@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.errors import DataError, PrivacyError
-from sottovoce.privacy.accounting import Event, Spent, accounted, deltas, rounded_up
+from sottovoce.privacy.accounting import Event, Spent, deltas, pld_with, rdp_with, rounded_up
 from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
 from sottovoce.privacy.mechanism import plain_mechanism
 
@@ -38,7 +38,11 @@ class Account:
     @property
     def extra(self) -> float:
         """What the noise's sampler adds to epsilon."""
-        return self.releases * float(self.header["sampler_epsilon"] or 0.0)
+        return self.extra_after(self.releases)
+
+    def extra_after(self, releases: int) -> float:
+        """What it adds after so many releases."""
+        return releases * float(self.header["sampler_epsilon"] or 0.0)
 
     @property
     def target_delta(self) -> float:
@@ -109,7 +113,8 @@ def statement(account: Account) -> str:
 
 
 def _summary(account: Account, spent: Spent, simulated: bool) -> str:
-    by_rdp, by_pld = accounted(spent, account.target_delta, account.extra)
+    by_rdp = rdp_with(account.extra, spent, account.target_delta)
+    by_pld = pld_with(account.extra, spent, account.target_delta)
     tight = "" if by_pld.epsilon is None else f", {rounded_up(by_pld.epsilon)} by privacy loss distributions"
     text = (
         f"After {account.releases} releases: epsilon {rounded_up(by_rdp.epsilon)} by Renyi DP{tight}, "
@@ -157,7 +162,7 @@ def _mechanism(account: Account) -> str:
 def _table(spent: Spent, extra: float) -> str:
     rows = ["| delta | epsilon (RDP) | epsilon (PLD) |", "|---|---|---|"]
     for delta in DELTAS:
-        by_rdp, by_pld = accounted(spent, delta, extra)
+        by_rdp, by_pld = rdp_with(extra, spent, delta), pld_with(extra, spent, delta)
         tight = "refused" if by_pld.epsilon is None else rounded_up(by_pld.epsilon)
         rows.append(f"| {delta:g} | {rounded_up(by_rdp.epsilon)} | {tight} |")
     return "\n".join(rows) + "\n"

@@ -30,21 +30,24 @@ def discrete_gaussian(std: float, size: int) -> Integers:
     if not 1 <= std <= 2.0**57:
         raise ValueError(f"Expected 1 <= std={std:g} <= 2^57")
     scale = math.floor(std) + 1
-    center = float(Fraction(std) ** 2 / scale)
     found: list[Integers] = []
     missing = size
     while missing > 0:
         proposed = _discrete_laplace(scale, 2 * missing + 16)
-        exponents = ((np.abs(proposed) - center) / std) ** 2 / 2
-        accepted = _coins(exponents, lambda place: _exact_exponent(int(proposed[place]), std, scale))  # noqa: B023
-        found.append(proposed[accepted][:missing])
+        found.append(proposed[_accepted(proposed, std, scale)][:missing])
         missing -= len(found[-1])
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
-def _exact_exponent(value: int, std: float, scale: int) -> Fraction:
+def _accepted(proposed: Integers, std: float, scale: int) -> Bools:
+    """Return which proposals become draws."""
     variance = Fraction(std) ** 2
-    return (abs(value) - variance / scale) ** 2 / (2 * variance)
+    center = variance / scale
+
+    def exact(place: int) -> Fraction:
+        return (abs(int(proposed[place])) - center) ** 2 / (2 * variance)
+
+    return _coins(((np.abs(proposed) - float(center)) / std) ** 2 / 2, exact)
 
 
 def _discrete_laplace(scale: int, size: int) -> Integers:

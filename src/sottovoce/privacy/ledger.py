@@ -14,7 +14,6 @@ Guarantees:
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from typing import Any
 
 from sottovoce.errors import PrivacyError
 from sottovoce.files import sync_folder
-from sottovoce.privacy.accounting import rdp
+from sottovoce.privacy.accounting import rdp_with
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.version import VERSION
 
@@ -178,8 +177,7 @@ def epsilon_after(mechanism: Mechanism, releases: int) -> float | None:
 
 
 def _spent(mechanism: Mechanism, releases: int, target_delta: float) -> float:
-    extra = releases * mechanism.sampler_epsilon  # as in `accounting.accounted`
-    return rdp({mechanism.event: releases}, target_delta * math.exp(-extra / 2)).epsilon + extra
+    return rdp_with(releases * mechanism.sampler_epsilon, {mechanism.event: releases}, target_delta).epsilon
 
 
 def releases_allowed(mechanism: Mechanism) -> int | None:

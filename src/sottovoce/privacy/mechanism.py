@@ -133,7 +133,7 @@ class Mechanism:
 
         Within 40 standard deviations their probabilities differ by a factor of at most e^a, a = 70/std^2, in every
         coordinate, std in steps; the mass beyond is below 1e-349. This is 2 a: what it does to delta, and how it adds
-        up, is in `accounting.accounted`.
+        up, is in `accounting.rdp_with`.
         """
         if self.source == "seeded":  # a simulation is accounted as if its noise were ideal
             return 0.0

@@ -6,7 +6,7 @@ along one line, and the answer is checked: it keeps the wanted epsilon, by the a
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -145,8 +145,3 @@ def epsilon_grid(plan: Plan, progress: Progress = no_progress) -> tuple[Floats, 
                 epsilons[row, column] = rdp({event: plan.central_steps}, plan.target_delta, ORDERS[::6]).epsilon
         progress("epsilons", row + 1, _GRID)
     return populations, cohorts, epsilons
-
-
-def as_document(plan: Plan) -> dict[str, object]:
-    """Return a plan for JSON."""
-    return asdict(plan)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.errors import PrivacyError
-from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, accounted, rdp
+from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, pld_with, rdp_with
 from sottovoce.privacy.claims import Account, open_account
 from sottovoce.privacy.ledger import LEDGER_FILE, line_hash, read_ledger
 from sottovoce.runs import CHECKPOINT_FILE, read_json
@@ -68,12 +68,6 @@ def _verify_header(path: Path, header: Mapping[str, Any]) -> None:
         raise PrivacyError(f"{path}: the adjacency does not fit cohorts that are {header['sampling']}.")
 
 
-def _least(account: Account, releases: int) -> float:
-    """Return the epsilon of so many releases, by RDP: less may not be claimed."""
-    extra = releases * float(account.header["sampler_epsilon"] or 0.0)
-    return rdp({account.event: releases}, account.target_delta * math.exp(-extra / 2)).epsilon + extra
-
-
 def _verify_releases(path: Path, account: Account, releases: list[dict[str, Any]]) -> float | None:
     """Check the numbers of the releases and their epsilons; return the last one."""
     epsilon = None
@@ -86,7 +80,7 @@ def _verify_releases(path: Path, account: Account, releases: list[dict[str, Any]
             raise PrivacyError(f"{path}: the epsilon of release {number} does not fit the header.")
         if void:
             continue
-        least = _least(account, number)
+        least = rdp_with(account.extra_after(number), {account.event: number}, account.target_delta).epsilon
         if not math.isfinite(epsilon) or epsilon < least * (1 - 1e-9):
             raise PrivacyError(f"{path}: release {number} claims epsilon {epsilon:g}; it is {least:g}.")
     return epsilon
@@ -110,8 +104,7 @@ def _verify_end(path: Path, account: Account, line: Mapping[str, Any], made: int
         raise PrivacyError(f"{path}: it says {line['releases']} releases; there were {made}.")
     if account.header["adjacency"] is None:
         return
-    extra = made * float(account.header["sampler_epsilon"] or 0.0)
-    by_rdp, by_pld = accounted({account.event: made}, account.target_delta, extra)
-    for key, least in (("epsilon_rdp", by_rdp.epsilon), ("epsilon_pld", by_pld.epsilon)):
+    what = (account.extra_after(made), {account.event: made}, account.target_delta)
+    for key, least in (("epsilon_rdp", rdp_with(*what).epsilon), ("epsilon_pld", pld_with(*what).epsilon)):
         if line[key] is not None and least is not None and line[key] < least * (1 - 1e-6):
             raise PrivacyError(f"{path}: it says {key} {line[key]:g}; it is {least:g}.")
