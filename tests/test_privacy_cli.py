@@ -36,6 +36,10 @@ def test_epsilon(sotto):
         (("plan", "--epsilon", "10"), "4 are missing"),
         (("verify", "nowhere"), "Give the folder of a federated run"),
         (("explain", "nowhere"), "Give the folder of a federated run"),
+        (
+            ("plan", *SIZES, "--central-steps", "9", "--accounting", "rdp", "--plot", "nowhere/p.png"),
+            " at nowhere/p.png",
+        ),
     ],
 )
 def test_bad_input_is_one_line(sotto, words, message):

@@ -33,6 +33,10 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
+    except OSError as error:
+        if error.filename == str(temporary):  # people know the file by its own name
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
