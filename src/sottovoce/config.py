@@ -5,7 +5,6 @@ then the extended preset, then the preset, then --set key=value from left to rig
 error that suggests the nearest one.
 """
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -22,7 +21,7 @@ from sottovoce.data.corpora import CorpusOption
 from sottovoce.data.corpora.synthetic import Synthetic
 from sottovoce.data.joining import Joining
 from sottovoce.data.selection import Selection
-from sottovoce.errors import ConfigError
+from sottovoce.errors import ConfigError, nearest
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.options import Federated
 from sottovoce.hardware import Hardware
@@ -138,7 +137,7 @@ def _load(name: str) -> Tree:
     else:
         known = preset_names()
         if name not in known:
-            raise ConfigError(f"There is no preset {name!r}.{_nearest(name, known)} Presets: {', '.join(known)}.")
+            raise ConfigError(f"There is no preset {name!r}.{nearest(name, known)} Presets: {', '.join(known)}.")
         text = (resources.files("sottovoce") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
     try:
         tree = yaml.safe_load(text)
@@ -199,7 +198,7 @@ def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -
     parts = [str(part) for place, part in enumerate(first["loc"]) if not (place == 1 and part == kind)]
     key = ".".join(parts)
     if first["type"] == "extra_forbidden":
-        return f"There is no key {key!r}.{_nearest(key, _known_keys(Config, tree))} See `sotto config show`."
+        return f"There is no key {key!r}.{nearest(key, _known_keys(Config, tree))} See `sotto config show`."
     came_from = f" (from {sources[key]})" if key in sources else ""
     if first["type"] == "missing":
         return f"{key} is required. Give it with --set {key}=..."
@@ -226,8 +225,3 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for part in get_args(annotation) for model in _models_in(part)]
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {close[0]!r}?" if close else ""

@@ -10,21 +10,21 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
 import torch
 
-from sottovoce.config import Resolved
+from sottovoce.config import Config, Resolved
 from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection, require_disjoint
 from sottovoce.distributed import FINISHING, Group
 from sottovoce.errors import DataError
 from sottovoce.evaluation.evaluate import Scores, evaluate, score
 from sottovoce.files import make_folder, only_writer
-from sottovoce.model.recogniser import Recogniser
+from sottovoce.model.recogniser import Recogniser, load_recogniser
 from sottovoce.optim import State
 from sottovoce.privacy.ledger import Ledger, Mark
 from sottovoce.runs import Metrics, Run
@@ -128,6 +128,7 @@ class Training:
     state: State
     dev: Population | None
     display: Display
+    stop: Stop
     best_wer: float | None = None
     last_wer: float | None = None
     evaluated: int = -1  # after how many steps the last evaluation was
@@ -138,7 +139,6 @@ class Training:
     events: bool = True  # write TensorBoard events, which hold times too
     ledger: Ledger | None = None  # of rank 0, in a federated run
     ledger_mark: Mark | None = None  # of the checkpoint that the run goes on from
-    stop: Stop = field(default_factory=Stop)
 
     def begin(
         self, may_change: Collection[str], hashes: Mapping[str, str | None], max_minutes: float | None = None
@@ -159,8 +159,7 @@ class Training:
             raise DataError(f"Not every process sees the checkpoints in {self.run.path}. Use a folder that all share.")
         elapsed = self.group.from_leader(self.run.cut_metrics(done, self.evaluated) if self.group.leads else 0.0)
         self.began = time.monotonic() - elapsed
-        if max_minutes is not None:
-            self.stop.deadline = self.began + 60 * max_minutes
+        self.stop.deadline = None if max_minutes is None else self.began + 60 * max_minutes
         self.stop.listen()
         self.metrics = Metrics(self.run, done, events=self.events) if self.group.leads else None
         return done
@@ -224,6 +223,25 @@ class Training:
 def hashes(**data: Population | None) -> dict[str, str | None]:
     """Return what tells the data of a run from other data."""
     return {name: None if part is None else part.hash for name, part in data.items()}
+
+
+def start_model(config: Config, data: Population, *, fresh: bool) -> Recogniser:
+    """Return the seed model, or a model at random; a run that goes on takes its model from its checkpoint."""
+    device = config.hardware.open()
+    if config.data.seed_model is None or not fresh:
+        recogniser = Recogniser.make(config.model, data.store.token_set, device).initialise(config.seed)
+    else:
+        recogniser = load_recogniser(config.data.seed_model, device)
+        no_shape = {"dropout", "layer_drop"}
+        if recogniser.options.model_dump(exclude=no_shape) != config.model.model_dump(exclude=no_shape):
+            raise DataError(
+                f"{config.data.seed_model} has another shape than model.* of the preset. Choose the preset it was "
+                "trained with, or set model.* to its shape (see `sotto model`)."
+            )
+        recogniser = recogniser.with_options(config.model)
+    recogniser.require_store(data.store)
+    config.hardware.speed_up_(recogniser.encoder)
+    return recogniser
 
 
 def open_held_out(

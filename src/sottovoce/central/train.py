@@ -13,37 +13,57 @@ from sottovoce.config import Resolved
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError, DataError
+from sottovoce.evaluation.record import record
 from sottovoce.features.logmel import FRAMES_PER_SECOND
+from sottovoce.files import sha256_of
 from sottovoce.gradient import Streams
-from sottovoce.model.recogniser import Recogniser
+from sottovoce.model.recogniser import model_path
 from sottovoce.runs import Run
-from sottovoce.training import Display, MakeDisplay, Status, Training, hashes, open_held_out, open_run
+from sottovoce.training import (
+    Display,
+    MakeDisplay,
+    Status,
+    Stop,
+    Training,
+    hashes,
+    open_held_out,
+    open_run,
+    start_model,
+)
 
 # What may be changed when a run goes on: none of it changes the steps already taken.
-MAY_CHANGE = ("central.steps", "central.max_minutes", "central.evaluate_every", "central.checkpoint_every")
+MAY_CHANGE = (
+    *("central.steps", "central.max_minutes", "central.evaluate_every", "central.checkpoint_every"),
+    *("data.test", "data.seed_model"),
+)
 
 
-def train_central(group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay) -> None:
+def train_central(
+    group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay, stop: Stop | None = None
+) -> None:
     """Train until the steps or the minutes are over; rank 0 writes into `folder`."""
     with open_run(group, folder, make_display) as (run, display):
-        _train(group, resolved, run, display)
+        _train(group, resolved, run, display, stop or Stop())
 
 
-def _train(group: Group, resolved: Resolved, run: Run, display: Display) -> None:
+def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: Stop) -> None:
     config = resolved.config
     if config.data.train is None:
         raise ConfigError("data.train is required. Give a store with --train.")
-    if config.data.seed_model is not None:
-        raise ConfigError("data.seed_model is for federated training. Central training starts at random.")
     train = config.data.train.open()
-    recogniser = Recogniser.make(config.model, train.store.token_set, config.hardware.open()).initialise(config.seed)
-    recogniser.require_store(train.store)
-    config.hardware.speed_up_(recogniser.encoder)
+    recogniser = start_model(config, train, fresh=not run.begun)
     dev = open_held_out("dev", config.data.dev, train, recogniser)
+    test = open_held_out("test", config.data.test, train, recogniser)
     state = config.central.optimizer.start(recogniser.flat.theta)
-    training = Training(resolved, group, run, recogniser, state, dev, display)
-    done = training.begin(MAY_CHANGE, hashes(train=train, dev=dev), config.central.max_minutes)
-    training.finish(_loop(training, train, done))
+    training = Training(resolved, group, run, recogniser, state, dev, display, stop)
+    found = hashes(train=train, dev=dev)
+    if config.data.seed_model is not None and not run.begun:
+        found["seed_model"] = sha256_of(model_path(config.data.seed_model))
+    done = training.begin(MAY_CHANGE, found, config.central.max_minutes)
+    done = _loop(training, train, done)
+    training.finish(done)
+    if not stop.interrupted:
+        record(run.path, done, recogniser, {"dev": dev, "test": test}, group)
 
 
 def _loop(training: Training, train: Population, done: int) -> int:

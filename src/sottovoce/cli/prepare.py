@@ -266,6 +266,13 @@ def synthetic(
         Synthetic, "max_utterances"
     ),
     tail: Annotated[float, typer.Option(help=_help(Synthetic, "tail"))] = _default(Synthetic, "tail"),
+    least_snr_db: Annotated[float, typer.Option(help=_help(Synthetic, "least_snr_db"))] = _default(
+        Synthetic, "least_snr_db"
+    ),
+    band_share: Annotated[float, typer.Option(help=_help(Synthetic, "band_share"))] = _default(Synthetic, "band_share"),
+    reverb_share: Annotated[float, typer.Option(help=_help(Synthetic, "reverb_share"))] = _default(
+        Synthetic, "reverb_share"
+    ),
     seed: Seed = 0,
     max_rejected: MaxRejected = 0.05,
     workers: Workers = ALL_CORES,
@@ -288,6 +295,9 @@ def synthetic(
         mean_utterances=mean_utterances,
         max_utterances=max_utterances,
         tail=tail,
+        least_snr_db=least_snr_db,
+        band_share=band_share,
+        reverb_share=reverb_share,
         seed=seed,
     )
     _run(Request(corpus, max_rejected=max_rejected), out, workers, dry_run, as_json)

@@ -42,14 +42,25 @@ def with_data(given: list[str], **selections: str | None) -> list[str]:
 Run = Annotated[Path, typer.Option("--run", help="The run's folder; an unfinished run in it goes on.")]
 Train = Annotated[str | None, typer.Option("--train", metavar=Chosen, help="What to train on.")]
 Dev = Annotated[str | None, typer.Option("--dev", metavar=Chosen, help="What chooses the best checkpoint.")]
+Test = Annotated[str | None, typer.Option("--test", metavar=Chosen, help="Evaluated once, at the end.")]
+SeedModel = Annotated[
+    Path | None, typer.Option("--seed-model", metavar="CHECKPOINT", help="The model to start from; else at random.")
+]
+
+
+def from_seed_model(checkpoint: Path | None) -> list[str]:
+    """Turn --seed-model into a setting."""
+    return [] if checkpoint is None else [f"data.seed_model={json.dumps(str(checkpoint))}"]
 
 
 @app.command()
 def central(
     preset: Preset,
     run: Run,
+    seed_model: SeedModel = None,
     train: Train = None,
     dev: Dev = None,
+    test: Test = None,
     settings: Settings = None,
     workers: Workers = ALL_CORES,
     as_json: AsJson = False,
@@ -63,7 +74,8 @@ def central(
     """
     from sottovoce.central.train import train_central
 
-    resolved = resolve(preset, with_data(settings or [], train=train, dev=dev))
+    given = with_data(settings or [], train=train, dev=dev, test=test)
+    resolved = resolve(preset, given + from_seed_model(seed_model))
     _start(train_central, resolved, run, resolved.config.central.steps, workers, as_json)
 
 
@@ -71,12 +83,10 @@ def central(
 def federated(
     preset: Preset,
     run: Run,
-    seed_model: Annotated[
-        Path | None, typer.Option("--seed-model", metavar="CHECKPOINT", help="The model to start from; else at random.")
-    ] = None,
+    seed_model: SeedModel = None,
     train: Train = None,
     dev: Dev = None,
-    test: Annotated[str | None, typer.Option("--test", metavar=Chosen, help="Evaluated once, at the end.")] = None,
+    test: Test = None,
     settings: Settings = None,
     workers: Workers = ALL_CORES,
     as_json: AsJson = False,
@@ -92,8 +102,7 @@ def federated(
     from sottovoce.federated.train import train_federated
     from sottovoce.processes import under_torchrun
 
-    given = with_data(settings or [], train=train, dev=dev, test=test)
-    given += [] if seed_model is None else [f"data.seed_model={json.dumps(str(seed_model))}"]
+    given = with_data(settings or [], train=train, dev=dev, test=test) + from_seed_model(seed_model)
     resolved = resolve(preset, given)
     if resolved.config.data.train is None and (dev or test):
         raise ConfigError("--dev and --test need --train: they must not share speakers with it.")
@@ -121,15 +130,20 @@ def _start(train: Callable[..., None], resolved: Resolved, run: Path, wanted: in
 
 
 def _report(run: Path, resolved: Resolved, wanted: int, as_json: bool) -> None:
+    from sottovoce.evaluation.record import read_evaluations, scores_in
+
     path = run / "last" / "checkpoint.json"
     if not path.exists():
         raise DataError(f"{run} holds no checkpoint.")
     counters = json.loads(path.read_text(encoding="utf-8"))
     result = run / "result.json"  # of a federated run, once it has finished
     finished = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
+    evaluated = read_evaluations(run).get("test", {})
+    test = scores_in(evaluated) if evaluated.get("steps") == counters["step"] else None
     if as_json:
-        kept = {key: finished[key] for key in ("test", "epsilon_rdp", "epsilon_pld", "guarantee") if key in finished}
-        print_json({"run": str(run), "preset": resolved.name, "wanted_steps": wanted, **counters, **kept})
+        kept = {key: finished[key] for key in ("epsilon_rdp", "epsilon_pld", "guarantee") if key in finished}
+        scores = {} if test is None else {"test": test}
+        print_json({"run": str(run), "preset": resolved.name, "wanted_steps": wanted, **counters, **scores, **kept})
         return
     wer = counters["best_wer"]
     best = "" if wer is None else f", best WER on dev {100 * wer:.2f} % ({run / 'best'})"
@@ -138,8 +152,8 @@ def _report(run: Path, resolved: Resolved, wanted: int, as_json: bool) -> None:
         note(f"{run}: stopped at step {counters['step']} of {wanted}, {why}{best}.")
     else:
         note(f"{run}: {counters['step']} steps{best}. The last model is {run / 'last' / 'model.safetensors'}.")
-    if finished.get("test") is not None:
-        note(f"WER on test, evaluated once: {100 * finished['test']['wer']:.2f} %.")
+    if test is not None:
+        note(f"WER on test, evaluated once: {100 * test['wer']:.2f} %.")
     if "guarantee" in finished:
         note(f"Guarantee: {finished['guarantee']}.")
 

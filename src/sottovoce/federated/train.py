@@ -13,7 +13,6 @@ import hashlib
 import json
 import math
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +20,30 @@ from sottovoce.config import Config, Resolved
 from sottovoce.data.population import Population, iid_population
 from sottovoce.data.selection import require_disjoint
 from sottovoce.distributed import Group
-from sottovoce.errors import ConfigError, DataError
+from sottovoce.errors import ConfigError
+from sottovoce.evaluation.record import record, scores_in
 from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.figures import Figures
 from sottovoce.federated.seed import describe_seed_model
 from sottovoce.files import sha256_of, write_json
-from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
+from sottovoce.model.recogniser import model_path
 from sottovoce.privacy.accounting import pld_with, rounded_up
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, epsilon_after, header_of, require_same_mechanism
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.randomness import stream
 from sottovoce.runs import Run, read_json
-from sottovoce.training import Display, MakeDisplay, Status, Training, hashes, open_held_out, open_run
+from sottovoce.training import (
+    Display,
+    MakeDisplay,
+    Status,
+    Stop,
+    Training,
+    hashes,
+    open_held_out,
+    open_run,
+    start_model,
+)
 
 # What may be changed when a run goes on: none of it changes the steps already taken.
 MAY_CHANGE = (
@@ -43,17 +53,19 @@ MAY_CHANGE = (
 RESULT_FILE = "result.json"
 
 
-def train_federated(group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay) -> None:
+def train_federated(
+    group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay, stop: Stop | None = None
+) -> None:
     """Train for the configured number of central steps; rank 0 writes into `folder`."""
     with open_run(group, folder, make_display) as (run, display):
-        _train(group, resolved, run, display)
+        _train(group, resolved, run, display, stop or Stop())
 
 
-def _train(group: Group, resolved: Resolved, run: Run, display: Display) -> None:
+def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: Stop) -> None:
     config = resolved.config
     speakers = open_speakers(config)
     users = iid_population(speakers, config.seed) if config.users.iid else speakers
-    recogniser = _start_model(config, users, fresh=not run.begun)
+    recogniser = start_model(config, users, fresh=not run.begun)
     dev = open_held_out("dev", config.data.dev, speakers, recogniser)
     test = open_held_out("test", config.data.test, speakers, recogniser)
     if dev is not None and test is not None:
@@ -71,7 +83,7 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display) -> None
         require_same_mechanism(run.path / LEDGER_FILE, header)
     diagnostics = config.privacy.diagnostics
     state = config.federated.optimizer.start(recogniser.flat.theta)
-    training = Training(resolved, group, run, recogniser, state, dev, display, timed=False, events=diagnostics)
+    training = Training(resolved, group, run, recogniser, state, dev, display, stop, timed=False, events=diagnostics)
     found = hashes(users=users, dev=dev)
     if config.data.seed_model is not None and not run.begun:
         found["seed_model"] = sha256_of(model_path(config.data.seed_model))
@@ -118,25 +130,6 @@ def open_speakers(config: Config) -> Population:
     if config.data.train is None:
         raise ConfigError("data.train is required: the users. Give a store with --train.")
     return config.data.train.open()
-
-
-def _start_model(config: Config, users: Population, *, fresh: bool) -> Recogniser:
-    """Return the seed model, or a model at random; a run that goes on takes its model from its checkpoint."""
-    device = config.hardware.open()
-    if config.data.seed_model is None or not fresh:
-        recogniser = Recogniser.make(config.model, users.store.token_set, device).initialise(config.seed)
-    else:
-        recogniser = load_recogniser(config.data.seed_model, device)
-        no_shape = {"dropout", "layer_drop"}
-        if recogniser.options.model_dump(exclude=no_shape) != config.model.model_dump(exclude=no_shape):
-            raise DataError(
-                f"{config.data.seed_model} has another shape than model.* of the preset. Choose the preset it was "
-                "trained with, or set model.* to its shape (see `sotto model`)."
-            )
-        recogniser = recogniser.with_options(config.model)
-    recogniser.require_store(users.store)
-    config.hardware.speed_up_(recogniser.encoder)
-    return recogniser
 
 
 def _guarantee(
@@ -191,11 +184,11 @@ def _status(training: Training, figures: Figures, done: int, epsilon: float | No
 
 
 def _conclude(training: Training, mechanism: Mechanism, users: Population, test: Population | None, done: int) -> None:
-    """Evaluate on test, once, account tightly, and write the result."""
+    """Evaluate on dev and test, speaker by speaker, account tightly, and write the result."""
     path, config = training.run.path / RESULT_FILE, training.resolved.config
     if training.group.from_leader(path.exists() and read_json(path).get("steps") == done):
         return
-    scores = None if test is None else asdict(training.scores(test))
+    found = record(training.run.path, done, training.recogniser, {"dev": training.dev, "test": test}, training.group)
     if training.ledger is None:
         return
     epsilon, releases = training.ledger.epsilon, training.ledger.releases
@@ -208,4 +201,5 @@ def _conclude(training: Training, mechanism: Mechanism, users: Population, test:
     guarantee = _guarantee(config, mechanism, epsilon, tight, users)
     result: dict[str, Any] = {"steps": done, "dev_wer": training.last_wer, "best_dev_wer": training.best_wer}
     stopped = {"stopped": "by privacy.budget"} if done < config.federated.central_steps else {}
+    scores = scores_in(found["test"]) if "test" in found else None
     write_json(path, {**result, "test": scores, **spent, **stopped, "guarantee": guarantee})

@@ -33,7 +33,7 @@ from pydantic import Field, field_validator
 from sottovoce.data.corpora.grammar import Grammar
 from sottovoce.data.corpora.recording import Recording
 from sottovoce.data.corpora.spec import CorpusSpec
-from sottovoce.data.corpora.voices import Amount, Domain, Language, Speaker, draw_speaker
+from sottovoce.data.corpora.voices import Amount, Conditions, Domain, Language, Speaker, draw_speaker
 from sottovoce.errors import DataError, SottoError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
 from sottovoce.files import make_folder, only_writer, sync_folder, write_json, written_whole
@@ -79,6 +79,11 @@ class Synthetic(CorpusSpec):
     tail: float = Field(
         default=1.2, ge=0, le=5, description="sigma of the log-normal number of utterances; Common Voice has about 2.2"
     )
+    least_snr_db: float = Field(
+        default=3.0, ge=-20, le=60, description="noisy domain: signal-to-noise ratios go from this to 17 dB more"
+    )
+    band_share: float = Field(default=0.4, ge=0, le=1, description="noisy domain: speakers with a poor microphone")
+    reverb_share: float = Field(default=0.5, ge=0, le=1, description="noisy domain: speakers in a reverberant room")
     seed: int = Field(default=0, ge=0, description="the seed of everything random in the corpus")
 
     @field_validator("languages")
@@ -127,9 +132,11 @@ class Synthetic(CorpusSpec):
 def speakers_of(options: Synthetic) -> list[Speaker]:
     """Return the speakers, sorted by name; languages and domains take turns until there are enough."""
     amount = Amount(options.mean_utterances, options.tail, options.max_utterances)
+    conditions = Conditions(options.least_snr_db, options.band_share, options.reverb_share)
     cells = [(language, domain) for domain in options.domains for language in options.languages]
     turns = ((*cells[turn % len(cells)], turn // len(cells)) for turn in range(options.speakers))
-    return sorted((draw_speaker(options.seed, *turn, amount) for turn in turns), key=lambda speaker: speaker.name)
+    drawn = (draw_speaker(options.seed, *turn, amount, conditions) for turn in turns)
+    return sorted(drawn, key=lambda speaker: speaker.name)
 
 
 def generate(options: Synthetic, folder: Path, workers: int, on_speaker: Callable[[int, int], None]) -> Path:

@@ -59,6 +59,15 @@ class Amount:
 
 
 @dataclass(frozen=True)
+class Conditions:
+    """How hard the noisy domain is: the least signal-to-noise ratio, and the shares of poor microphones and rooms."""
+
+    least_snr_db: float = 3.0
+    band_share: float = 0.4
+    reverb_share: float = 0.5
+
+
+@dataclass(frozen=True)
 class Speaker:
     """Who speaks how, how much, and in which conditions. Pitch and range go from 0 to 99, rate is in words a minute."""
 
@@ -87,13 +96,13 @@ _STYLES: dict[Domain, _Style] = {
     "clean": _Style(pitch=(30, 70), pitch_range=(30, 70), rate=(115, 165), level_db=(-26, -20)),
     "noisy": _Style(pitch=(10, 90), pitch_range=(10, 90), rate=(95, 190), level_db=(-34, -16)),
 }
-_SNR_DB: Range = (3, 20)
-_BAND_SHARE = 0.4  # of noisy speakers who have a poor microphone or line
-_REVERB_SHARE = 0.5  # of noisy speakers who are in a reverberant room
+_SNR_RANGE_DB = 17
 _REVERB_SECONDS: Range = (0.15, 0.8)
 
 
-def draw_speaker(seed: int, language: Language, domain: Domain, number: int, amount: Amount) -> Speaker:
+def draw_speaker(
+    seed: int, language: Language, domain: Domain, number: int, amount: Amount, conditions: Conditions
+) -> Speaker:
     """Return the speaker with this number among those of a language and a domain."""
     name = f"{language}-{domain}-{number:05d}"
     rng = stream(seed, "synthetic-speaker", name)
@@ -107,18 +116,18 @@ def draw_speaker(seed: int, language: Language, domain: Domain, number: int, amo
         pitch=round(rng.uniform(*style.pitch)),
         pitch_range=round(rng.uniform(*style.pitch_range)),
         rate=round(rng.uniform(*style.rate)),
-        recording=_recording(domain, round(rng.uniform(*style.level_db), 1), rng),
+        recording=_recording(domain, round(rng.uniform(*style.level_db), 1), conditions, rng),
     )
 
 
-def _recording(domain: Domain, level_db: float, rng: np.random.Generator) -> Recording:
+def _recording(domain: Domain, level_db: float, conditions: Conditions, rng: np.random.Generator) -> Recording:
     if domain == "clean":
         return Recording(snr_db=None, noise=None, band_hz=None, reverb_seconds=0, level_db=level_db)
     kinds = tuple(NOISES)
     return Recording(
-        snr_db=round(rng.uniform(*_SNR_DB), 1),
+        snr_db=round(rng.uniform(conditions.least_snr_db, conditions.least_snr_db + _SNR_RANGE_DB), 1),
         noise=kinds[rng.integers(len(kinds))],
-        band_hz=_BANDS[rng.integers(len(_BANDS))] if rng.random() < _BAND_SHARE else None,
-        reverb_seconds=round(rng.uniform(*_REVERB_SECONDS), 2) if rng.random() < _REVERB_SHARE else 0,
+        band_hz=_BANDS[rng.integers(len(_BANDS))] if rng.random() < conditions.band_share else None,
+        reverb_seconds=round(rng.uniform(*_REVERB_SECONDS), 2) if rng.random() < conditions.reverb_share else 0,
         level_db=level_db,
     )

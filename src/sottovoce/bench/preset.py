@@ -1,0 +1,201 @@
+"""A benchmark: the rows of one table or figure of the paper, in two sizes, as data.
+
+    bench/presets/NAME.yaml              about, source, finding, sizes: {paper, mini}
+    bench/presets/shared/NAME.yaml       corpora, parts, models that several benchmarks `extend`
+
+`rows` are runs to train, `claims` are accounting only: an epsilon at another cohort size and population than was
+trained. Numbers that the paper prints stand under `paper`, in percent as printed, and nowhere else.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from sottovoce.data.corpora import CorpusOption
+from sottovoce.errors import ConfigError, nearest
+
+SizeName = Literal["paper", "mini"]
+_STRICT = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Part(BaseModel):
+    """Some speakers of a corpus."""
+
+    model_config = _STRICT
+
+    corpus: str = Field(description="a corpus of this benchmark")
+    where: dict[str, str] = Field(default_factory=dict, description="columns of the index and their values")
+    speakers: str = Field(
+        ":", pattern=r"^(\d+(\.\d+)?%?)?:(\d+(\.\d+)?%?)?$", description="a slice of them, shuffled: 24: or :10%"
+    )
+
+
+class Row(BaseModel):
+    """One run to train, or one that is trained anyway (`is`), and what the paper prints for it."""
+
+    model_config = _STRICT
+
+    name: str
+    kind: Literal["central", "federated"] = "federated"
+    same: str | None = Field(None, alias="is", description="the model with this name, as it is")
+    seed_model: str | None = Field(None, description="the row or model it starts from")
+    train: str | None = Field(None, description="the part it is trained on; null: the size's")
+    dev: str | None = None
+    test: str | None = None
+    also: tuple[str, ...] = Field((), description="other parts that are evaluated at the end")
+    settings: tuple[str, ...] = Field((), alias="set", description="key=value, as after --set")
+    unstated: tuple[str, ...] = Field((), description="keys whose values the paper does not print")
+    like: str | None = Field(None, description="in mini: the row of the size `paper` that it stands for")
+    paper: dict[str, float] = Field(default_factory=dict, description="what the paper prints, WER in percent")
+    line: int | None = Field(None, description="where, in the paper's source")
+    note: str = ""
+
+
+class Claim(BaseModel):
+    """Accounting only: a row's noise at a cohort size and population that nobody trained."""
+
+    model_config = _STRICT
+
+    row: str
+    cohort_size: float = Field(gt=0)
+    population: int = Field(ge=1)
+    central_steps: int | None = Field(None, ge=1, description="null: as many as the row's")
+
+
+class Size(BaseModel):
+    """The rows of a benchmark in one size, and what they share."""
+
+    model_config = _STRICT
+
+    extends: tuple[str, ...] = Field((), description="shared files that are laid below")
+    preset: str = Field("", description="the configuration that every row starts from")
+    settings: tuple[str, ...] = Field((), alias="set")
+    unstated: tuple[str, ...] = ()
+    corpora: dict[str, CorpusOption] = Field(default_factory=dict)
+    parts: dict[str, Part] = Field(default_factory=dict)
+    models: dict[str, Row] = Field(default_factory=dict, description="seed models, by name")
+    train: str | None = None
+    dev: str | None = None
+    test: str | None = None
+    rows: tuple[Row, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    paper_claims: str | None = Field(None, description="the table of the paper whose epsilons belong here")
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> "Size":
+        names = [row.name for row in self.rows]
+        twice = {name for name in names if names.count(name) > 1 or name in self.models}
+        if twice:
+            raise ValueError(f"two rows or models are named {min(twice)!r}")
+        for row in (*self.rows, *self.models.values()):
+            for wanted in (row.same, row.seed_model):
+                if wanted is not None and wanted not in self.models and wanted not in names:
+                    raise ValueError(f"row {row.name!r} needs the model {wanted!r}, which is not there")
+            for needed in (*self.part_of(row).values(), *row.also):
+                if needed is not None and needed not in self.parts:
+                    raise ValueError(f"row {row.name!r} needs the part {needed!r}, which is not there")
+        for part in self.parts.values():
+            if part.corpus not in self.corpora:
+                raise ValueError(f"a part needs the corpus {part.corpus!r}, which is not there")
+        for claim in self.claims:
+            if claim.row not in names:
+                raise ValueError(f"a claim is about the row {claim.row!r}, which is not there")
+        return self
+
+    def part_of(self, row: Row) -> dict[str, str | None]:
+        """Return the parts that a row is trained and evaluated on; what it does not say is the size's."""
+        return {"train": row.train or self.train, "dev": row.dev or self.dev, "test": row.test or self.test}
+
+    def row(self, name: str) -> Row:
+        """Return a row, or a model, by its name."""
+        found = next((row for row in self.rows if row.name == name), None) or self.models.get(name)
+        if found is None:
+            known = [row.name for row in self.rows]
+            raise ConfigError(f"There is no row {name!r}.{nearest(name, known)} Rows: {', '.join(known)}.")
+        return found
+
+    def unstated_in(self, row: Row) -> set[str]:
+        """Return the keys of a row that the paper does not print."""
+        return {*self.unstated, *row.unstated}
+
+
+class Bench(BaseModel):
+    """One result of the paper."""
+
+    model_config = _STRICT
+
+    about: str
+    source: str = Field(description="the table or figure, with its line in the paper's source")
+    finding: str = Field(description="what the paper finds, in a sentence")
+    sizes: dict[SizeName, Size]
+
+    def size(self, name: str) -> Size:
+        """Return one size."""
+        for known, size in self.sizes.items():
+            if known == name:
+                return size
+        raise ConfigError(f"There is no size {name!r} here. Sizes: {', '.join(self.sizes)}.")
+
+    def paper_values(self, row: Row) -> Mapping[str, float]:
+        """Return what the paper prints for a row, or for the row it stands for."""
+        return row.paper if row.like is None else self.size("paper").row(row.like).paper
+
+
+def bench_names() -> list[str]:
+    """Return the names of all benchmarks."""
+    folder = resources.files("sottovoce") / "bench" / "presets"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+@cache
+def load_bench(name: str) -> Bench:
+    """Return a benchmark by its name."""
+    known = bench_names()
+    if name not in known:
+        raise ConfigError(f"There is no benchmark {name!r}.{nearest(name, known)} Benchmarks: {', '.join(known)}.")
+    tree = _read(f"{name}.yaml")
+    sizes = tree.get("sizes", {})
+    tree["sizes"] = {size: _over_shared(content) for size, content in sizes.items()}
+    try:
+        return Bench.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(
+            f"The benchmark {name} is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}."
+        ) from None
+
+
+def all_benches() -> Iterator[tuple[str, Bench]]:
+    """Yield every benchmark with its name."""
+    for name in bench_names():
+        yield name, load_bench(name)
+
+
+def _over_shared(tree: dict[str, Any]) -> dict[str, Any]:
+    """Lay a size over the shared files it extends: mappings are merged, lists of settings follow one another."""
+    result: dict[str, Any] = {}
+    for layer in [*(_over_shared(_read(f"shared/{name}.yaml")) for name in tree.get("extends", ())), tree]:
+        for key, value in layer.items():
+            if isinstance(value, dict):
+                result[key] = {**result.get(key, {}), **value}
+            elif key in ("set", "unstated"):
+                result[key] = [*result.get(key, ()), *value]
+            else:
+                result[key] = value
+    return result
+
+
+@cache
+def _text(path: str) -> str:
+    return (resources.files("sottovoce") / "bench" / "presets" / path).read_text(encoding="utf-8")
+
+
+def _read(path: str) -> dict[str, Any]:
+    tree = yaml.safe_load(_text(path))
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path} should hold keys and values.")
+    return tree
