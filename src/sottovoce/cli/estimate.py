@@ -1,0 +1,253 @@
+"""sotto estimate: what a federated run costs, before anyone rents a cluster."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sottovoce.cli.config import Settings
+from sottovoce.cli.console import note, print_json, print_table
+from sottovoce.cli.options import ALL_CORES, AsJson
+from sottovoce.cli.train import Chosen, with_data
+from sottovoce.config import Resolved, resolve
+from sottovoce.errors import ConfigError
+from sottovoce.files import gigabytes
+
+if TYPE_CHECKING:
+    from sottovoce.estimate.audio import UserAudio
+    from sottovoce.estimate.calibration import Calibration
+    from sottovoce.estimate.cost import Estimate
+    from sottovoce.estimate.devices import Device
+
+
+def estimate(
+    preset: Annotated[
+        str | None, typer.Argument(metavar="PRESET", help="A built-in preset or a YAML file.", show_default=False)
+    ] = None,
+    settings: Settings = None,
+    device: Annotated[
+        Literal["a100", "h100", "custom", "here"],
+        typer.Option(help="What each process runs on. custom: with --tflops; here: this machine, measured now."),
+    ] = "a100",
+    tflops: Annotated[
+        float | None, typer.Option(help="The peak of --device custom in TFLOP/s; the paper's share of it is assumed.")
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes, one for each GPU or core.", show_default="8; here: all cores"),
+    ] = None,
+    precision: Annotated[
+        Literal["float32", "tf32", "bfloat16"] | None,
+        typer.Option(help="Of the matrix products. The paper's rows are taken for tf32.", show_default="the preset's"),
+    ] = None,
+    audio: Annotated[
+        str | None,
+        typer.Option(metavar="CORPUS", help="Users with as much audio as in a corpus of the paper, such as LS-960."),
+    ] = None,
+    audio_mean_seconds: Annotated[
+        float | None, typer.Option(help="Or: the mean over users of their seconds of audio.")
+    ] = None,
+    audio_std_seconds: Annotated[float | None, typer.Option(help="... and its standard deviation.")] = None,
+    utterance_seconds: Annotated[
+        float | None, typer.Option(help="... and the length of a typical utterance.", show_default="10")
+    ] = None,
+    train: Annotated[
+        str | None, typer.Option("--train", metavar=Chosen, help="Or: a store, whose users' audio is counted.")
+    ] = None,
+    calibration: Annotated[
+        bool, typer.Option("--calibration", help="Print the paper's own runs with the estimate beside each.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate a federated run: parameters, FLOPs, memory, traffic, GPU-hours. Nothing is trained.
+
+    GPU-hours rest on the 17 runs in the paper's table of compute; --calibration prints the error on each of them. An
+    estimate is a range, never one number. How much audio users have comes from the preset's corpus, from a store
+    (--train), or from --audio.
+
+    Example: sotto estimate commonvoice-en --set federated.local.steps=10 --processes 32 --precision tf32
+
+    Example: sotto estimate wide --audio CV-en-train --set participation.cohort_size=256 --device h100
+    """
+    if calibration:
+        from sottovoce.estimate.calibration import calibrate
+
+        _print_calibration(calibrate(), as_json)
+        return
+    if preset is None:
+        raise ConfigError("Missing PRESET. See `sotto config list`; `sotto estimate --calibration` needs none.")
+    from sottovoce.estimate.calibration import calibrate
+    from sottovoce.estimate.cost import estimate as estimate_cost
+
+    resolved = resolve(preset, with_data(settings or [], train=train))
+    users = _audio(resolved, audio, audio_mean_seconds, audio_std_seconds, utterance_seconds)
+    count = processes or (ALL_CORES if device == "here" else 8)
+    found = estimate_cost(resolved.config, users, _device(resolved, users, device, tflops), count, precision)
+    if as_json:
+        print_json({"preset": preset, **found.document(), "error_on_the_paper": calibrate().summary()})
+        return
+    title = f"{preset}: a federated run on {found.processes} x {found.device}, {found.precision}"
+    print_table(title, ["", ""], _rows(found), text_columns=2)
+    _print_notes(found)
+
+
+def _audio(
+    resolved: Resolved, name: str | None, mean: float | None, std: float | None, utterance_seconds: float | None
+) -> "UserAudio":
+    from sottovoce.estimate.audio import DEFAULT_UTTERANCE_SECONDS, audio_of, iid, log_normal, paper_audio
+
+    if (mean is None) != (std is None):
+        raise ConfigError("--audio-mean-seconds and --audio-std-seconds go together. Give both.")
+    if mean is None and utterance_seconds is not None:
+        raise ConfigError("--utterance-seconds goes with --audio-mean-seconds. Give both.")
+    if name is not None and mean is not None:
+        raise ConfigError("Give --audio or --audio-mean-seconds, not both.")
+    if (name is not None or mean is not None) and resolved.config.data.train is not None:
+        raise ConfigError("A store tells how much audio users have. Leave out --audio, or the store.")
+    if name is not None:
+        found = paper_audio(name)
+    elif mean is not None and std is not None:
+        length = DEFAULT_UTTERANCE_SECONDS if utterance_seconds is None else utterance_seconds
+        found = log_normal(f"log-normal, mean {mean:g} s, std {std:g} s", mean, std, utterance_seconds=length)
+    else:
+        found = audio_of(resolved)
+    return iid(found) if resolved.config.users.iid else found
+
+
+def _device(resolved: Resolved, users: "UserAudio", name: str, tflops: float | None) -> "Device":
+    from sottovoce.estimate.cost import language_of
+    from sottovoce.estimate.devices import KNOWN, custom, here
+    from sottovoce.estimate.work import local_work
+
+    if (tflops is not None) != (name == "custom"):
+        raise ConfigError("--device custom and --tflops go together. Give both, or a device that is known.")
+    if tflops is not None:
+        return custom(tflops)
+    if name == "here":
+        steps, seconds = (users.mean(values) for values in local_work(resolved.config, users.seconds))
+        step_seconds = seconds / steps if steps > 0 else resolved.config.batching.seconds
+        return here(resolved.config, language_of(resolved.config), step_seconds, users.utterance_seconds)
+    return KNOWN[name]
+
+
+def _rows(found: "Estimate") -> list[list[str]]:
+    memory, traffic, seconds = found.memory_bytes, found.traffic_bytes, found.step_seconds
+    parts = ", ".join(
+        f"{name.replace('_', ' ')} {gigabytes(size)}" for name, size in memory.items() if name != "total" and size
+    )
+    waiting = ", ".join(f"{name.replace('_', ' ')} {_short(seconds[name])} s" for name in seconds if name != "total")
+    flops = found.flops_per_second
+    attention = 100 * flops["attention"] / flops["total"]
+    return [
+        ["parameters", f"{found.parameters:,} in {found.layers} layers"],
+        ["audio of a user", f"{_short(found.seconds_per_user)} s on average ({found.audio})"],
+        [
+            "local work of a user",
+            f"{found.local_steps:.3g} steps on {_short(found.local_seconds)} s of audio in a central step",
+        ],
+        ["FLOPs of a second of audio", f"{_short(flops['total'])} (attention {attention:.1f} %)"],
+        ["FLOPs of a user", f"{_short(found.flops_per_user)} in a central step"],
+        ["FLOPs of a central step", f"{_short(found.flops_per_central_step)} for {found.cohort_size:g} users"],
+        ["FLOPs of the run", f"{_short(found.flops_per_run)} in {found.central_steps} central steps"],
+        ["memory of a process", f"{gigabytes(memory['total'])} at most: {parts}"],
+        [
+            "traffic of a process",
+            f"{gigabytes(traffic['sent_by_process'])} sent in a central step (all-reduce of "
+            f"{gigabytes(traffic['all_reduce'])})",
+        ],
+        [
+            "traffic of a user, deployed",
+            f"down {gigabytes(traffic['user_down'])}, up {gigabytes(traffic['user_up_integers'])} as integers "
+            f"({gigabytes(traffic['user_up_float32'])} as float32)",
+        ],
+        ["time of a central step", f"{_short(seconds['total'])} s: {waiting}"],
+        ["busiest process", f"{found.imbalance:.2f} times the mean local work"],
+        ["GPU-hours" if found.device != "this machine" else "process-hours", _ranged(found, found.gpu_hours)],
+        ["wall-clock hours", _ranged(found, found.wall_hours)],
+    ]
+
+
+def _ranged(found: "Estimate", hours: float) -> str:
+    low, high = found.around(hours)
+    return f"{_short(low)} to {_short(high)} (estimate {_short(hours)}, times or divided by {found.factor:.2g})"
+
+
+def _short(value: float) -> str:
+    """Return three digits of a number as people read them."""
+    for unit, name in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if value >= unit:
+            return f"{value / unit:.3g} {name}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _print_notes(found: "Estimate") -> None:
+    from sottovoce.estimate.calibration import calibrate
+
+    note(f"The time rests on {found.basis}.")
+    if found.device != "this machine":
+        note(f"{_error(calibrate())} Our own engine has not been timed on a GPU.")
+    if not found.fits and found.device_memory_bytes is not None:
+        note(
+            f"A process needs more than the {gigabytes(found.device_memory_bytes)} of the device. Lower "
+            "batching.seconds, or take a smaller model."
+        )
+    if found.step_seconds["noise"] > found.step_seconds["local_work"]:
+        note("Rank 0 draws noise for longer than users are trained: more processes will not make the run faster.")
+
+
+def _error(calibration: "Calibration") -> str:
+    summary = calibration.summary()
+    fit, alone = summary["ratio"], summary["ratio_left_out"]
+    return (
+        f"Error on the paper's {len(calibration.rows)} runs: median {100 * fit['median_error']:.0f} %, worst a factor "
+        f"of {fit['worst_factor']:.2f}; of runs left out of the fit: {100 * alone['median_error']:.0f} %, "
+        f"{alone['worst_factor']:.2f}."
+    )
+
+
+def _print_calibration(calibration: "Calibration", as_json: bool) -> None:
+    if as_json:
+        print_json(_calibration_document(calibration))
+        return
+    rows = [
+        [
+            str(one.row.line),
+            one.row.data,
+            f"{one.row.local_count} {one.row.local_kind}{', DP' if one.row.dp else ''}",
+            f"{one.row.cohort_size:,}",
+            str(one.row.gpus),
+            f"{one.row.gpu_hours:,.0f}",
+            f"{one.estimated:,.0f}",
+            f"{one.ratio:.2f}",
+            f"{one.ratio_left_out:.2f}",
+            f"{one.ratio_group_left_out:.2f}",
+        ]
+        for one in calibration.rows
+    ]
+    header = ["line", "data", "local", "S", "GPUs", "GPU-hours", "estimated", "ratio", "row out", "group out"]
+    print_table("the paper's runs: printed GPU-hours, estimated, and estimated / printed", header, rows, text_columns=3)
+    fit = calibration.fit
+    note(
+        f"On one A100: {fit.per_central_step:.1f} s for a central step, {1000 * fit.per_local_step:.0f} ms for a local "
+        f"step and 1 s for {1e-12 / fit.per_flop:.0f} TFLOPs, with users dealt to GPUs in equal numbers."
+    )
+    note(_error(calibration))
+    note('"row out" and "group out": the ratio where the row, or its whole group, was left out of the fit.')
+
+
+def _calibration_document(calibration: "Calibration") -> dict[str, Any]:
+    return {
+        "fit": asdict(calibration.fit),
+        "error": calibration.summary(),
+        "factor": calibration.factor,
+        "rows": [
+            {
+                **asdict(one.row),
+                "estimated_gpu_hours": one.estimated,
+                "ratio": one.ratio,
+                "ratio_left_out": one.ratio_left_out,
+                "ratio_group_left_out": one.ratio_group_left_out,
+            }
+            for one in calibration.rows
+        ],
+    }

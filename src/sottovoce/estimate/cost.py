@@ -1,0 +1,236 @@
+"""What a federated run costs, before it starts: parameters, FLOPs, memory, traffic, and the time on a device.
+
+    step time = fixed part + busiest process' local work + noise and ledger on rank 0
+    GPU-hours = T * processes * step time / 3600
+
+Sizes and traffic are counted from what the engine keeps and sends. The pace of a GPU is that of the paper's own runs
+(`calibration`), because ours has not been timed on one: so an estimate always carries a factor of uncertainty, and
+says what it rests on. Nothing here allocates the model or reads audio.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from sottovoce.config import Config, resolve
+from sottovoce.data.corpora import CommonVoice, Synthetic
+from sottovoce.errors import ConfigError
+from sottovoce.estimate.audio import UserAudio
+from sottovoce.estimate.calibration import PAPER_MODEL, calibrate
+from sottovoce.estimate.devices import A100, PAPER_PRECISION, Device, Precision, seconds_per_flop
+from sottovoce.estimate.work import Sharing, cohort_size, flops_per_second, loads, local_work
+from sottovoce.federated.figures import Figures
+from sottovoce.model.flat import make_partition
+from sottovoce.model.size import activation_bytes, describe
+from sottovoce.training import VOTES
+
+_FLOAT, _INTEGER = 4, 8  # bytes
+# One core of a server, measured: noise that rank 0 draws, and bytes that its ledger hashes, in a second.
+_NOISE_PER_SECOND = {"seeded": 40e6, "secure": 1.8e6}
+_HASHED_PER_SECOND = 1.7e9
+# A guess, not a measurement: for another GPU, precision or model than the paper's; for a machine timed for a moment.
+_GUESSED_FACTOR = 2.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run costs. Bytes are of one process; times are expected values, to be read with `factor`."""
+
+    parameters: int
+    layers: int
+    audio: str
+    seconds_per_user: float  # of audio that a user has
+    local_steps: float  # of a user in a central step
+    local_seconds: float  # of audio computed by a user in a central step
+    cohort_size: float
+    central_steps: int
+    flops_per_second: dict[str, float]  # of audio, forward and backward
+    flops_per_user: float
+    flops_per_central_step: float
+    flops_per_run: float
+    memory_bytes: dict[str, float]
+    traffic_bytes: dict[str, float]
+    device: str
+    device_memory_bytes: float | None
+    precision: str
+    processes: int
+    sharing: str
+    step_seconds: dict[str, float]
+    imbalance: float  # the busiest process' local work over the mean
+    share_of_peak: float
+    gpu_hours: float
+    wall_hours: float
+    factor: float  # the hours may be so many times larger or smaller
+    basis: str  # what the pace rests on
+
+    @property
+    def fits(self) -> bool:
+        """Whether a process fits into the device's memory, as far as that is known."""
+        return self.device_memory_bytes is None or self.memory_bytes["total"] <= self.device_memory_bytes
+
+    def around(self, hours: float) -> tuple[float, float]:
+        """Return the range that an estimate of hours stands for."""
+        return hours / self.factor, hours * self.factor
+
+    def document(self) -> dict[str, Any]:
+        """Return everything for JSON."""
+        ranges = {name: list(self.around(getattr(self, name))) for name in ("gpu_hours", "wall_hours")}
+        return {**asdict(self), "fits": self.fits, "ranges": ranges}
+
+
+def language_of(config: Config) -> str:
+    """Return the language that decides the number of tokens: the corpus' own, or its first, otherwise English."""
+    corpus = config.corpus
+    if isinstance(corpus, Synthetic):
+        return corpus.languages[0]
+    return corpus.language if isinstance(corpus, CommonVoice) else "en"
+
+
+def estimate(
+    config: Config,
+    audio: UserAudio,
+    device: Device,
+    processes: int,
+    precision: Precision | None = None,
+    sharing: Sharing = "longest first",
+) -> Estimate:
+    """Estimate a federated run; `precision` is that of the configuration unless it is given.
+
+    Users are shared out as our engine does it; `dealt` is what the paper's rows are taken for, to compare with them.
+    """
+    size = describe(config, config.federated.partition, language_of(config))
+    parameters, cohort = int(size["parameters"]), cohort_size(config)
+    precision = precision or config.hardware.precision
+    flops = flops_per_second(config.model, size["tokens"], audio.utterance_seconds)
+    steps, seconds = (audio.mean(values) for values in local_work(config, audio.seconds))
+    pace = _pace(config, parameters, device, precision)
+    shared = loads(config, audio, processes, sharing)
+    rates = pace.per_local_step, pace.per_flop * sum(flops.values())
+    busiest, mean = shared.busiest(*rates), shared.mean(*rates)
+    times = {"fixed": pace.per_central_step, "local_work": busiest, **_on_rank_0(config, parameters)}
+    times["total"] = sum(times.values())
+    per_step = cohort * seconds * sum(flops.values())
+    wall = config.federated.central_steps * times["total"] / 3600
+    return Estimate(
+        parameters=parameters,
+        layers=size["layers"],
+        audio=audio.name,
+        seconds_per_user=audio.mean(),
+        local_steps=steps,
+        local_seconds=seconds,
+        cohort_size=cohort,
+        central_steps=config.federated.central_steps,
+        flops_per_second={**flops, "total": sum(flops.values())},
+        flops_per_user=seconds * sum(flops.values()),
+        flops_per_central_step=per_step,
+        flops_per_run=config.federated.central_steps * per_step,
+        memory_bytes=memory(config, parameters, size["tokens"]),
+        traffic_bytes=traffic(config, size["partition"], processes),
+        device=device.name,
+        device_memory_bytes=device.memory_bytes,
+        precision=precision,
+        processes=processes,
+        sharing=sharing,
+        step_seconds=times,
+        imbalance=busiest / mean if mean > 0 else 1.0,
+        share_of_peak=per_step / (processes * times["total"] * device.peak(precision)) if times["total"] > 0 else 0.0,
+        gpu_hours=processes * wall,
+        wall_hours=wall,
+        factor=pace.factor,
+        basis=pace.basis,
+    )
+
+
+@dataclass(frozen=True)
+class _Pace:
+    per_central_step: float
+    per_local_step: float
+    per_flop: float
+    factor: float
+    basis: str
+
+
+def _pace(config: Config, parameters: int, device: Device, precision: Precision) -> _Pace:
+    """Return the pace on a device; a fixed time per local step goes with the blocks, per central step with the model.
+
+    The paper's rows are all of one model, so how its fixed times change with the model is an assumption.
+    """
+    if device.seconds_per_flop is not None:
+        return _Pace(0.0, 0.0, device.seconds_per_flop, _GUESSED_FACTOR, f"this machine: {device.measured_on}")
+    if precision not in device.tflops:
+        raise ConfigError(f"{device.name} has no peak in {precision}. It has: {', '.join(device.tflops)}.")
+    calibration, paper = calibrate(), resolve(PAPER_MODEL).config
+    fit = calibration.fit
+    other = [
+        what
+        for what, is_other in (
+            (device.name, device != A100),
+            (precision, precision != PAPER_PRECISION),
+            ("another model", config.model != paper.model),
+        )
+        if is_other
+    ]
+    basis = f"the pace of the paper's runs ({A100.name}, {PAPER_PRECISION})"
+    return _Pace(
+        fit.per_central_step * parameters / describe(paper, "tensor", "en")["parameters"],
+        fit.per_local_step * config.model.blocks / paper.model.blocks,
+        seconds_per_flop(device, precision, fit.per_flop),
+        max(calibration.factor, _GUESSED_FACTOR if other else 1.0),
+        f"{basis}, extrapolated to {', '.join(other)}" if other else basis,
+    )
+
+
+def _on_rank_0(config: Config, parameters: int) -> dict[str, float]:
+    """Return what the other processes wait for: rank 0 draws the noise of every parameter, and hashes the sum."""
+    noise = parameters / _NOISE_PER_SECOND[config.randomness.source] if config.privacy.sigma_dp > 0 else 0.0
+    return {"noise": noise, "ledger": parameters * _INTEGER / _HASHED_PER_SECOND}
+
+
+def memory(config: Config, parameters: int, tokens: int) -> dict[str, float]:
+    """Return the bytes that rank 0, the largest process, holds; PyTorch and its libraries come on top.
+
+    Between users nothing grows. Activations and the temporaries of the server's step are never there together.
+    """
+    with torch.device("meta"):
+        state = config.federated.optimizer.start(torch.empty(parameters))
+    # What users are trained on is cut by batching.seconds; size.py knows central training's name for it.
+    central = config.central.model_copy(update={"micro_batch_seconds": config.batching.seconds})
+    copies = config.privacy.sigma_dp > 0 and config.privacy.diagnostics
+    held = {
+        "model": parameters * _FLOAT,
+        "gradients": parameters * _FLOAT,
+        "theta": parameters * _FLOAT,
+        "server_state": len(state.vectors) * parameters * _FLOAT,
+        "integer_sum": parameters * _INTEGER,
+        # For the figures, which privacy.diagnostics switches off.
+        "noise_copy": parameters * _INTEGER if copies else 0,
+        "first_gradient": parameters * _FLOAT if config.privacy.diagnostics else 0,
+    }
+    passing = {
+        "activations": activation_bytes(config.model_copy(update={"central": central}), tokens),
+        # The average in float64 and float32, or the average and two vectors while the optimizer steps; with a copy of
+        # the noise its average is made beside that of the sum.
+        "server_step": parameters * (4 * _FLOAT if copies else 3 * _FLOAT),
+    }
+    return {**held, **passing, "total": sum(held.values()) + max(passing.values())}
+
+
+def traffic(config: Config, layers: dict[str, int], processes: int) -> dict[str, float]:
+    """Return the bytes that move in one central step: between processes, and to and from users in a deployment."""
+    parameters, cohort = sum(layers.values()), cohort_size(config)
+    partition = make_partition(list(layers), list(layers.values()), "tensor")
+    notes = 1 + VOTES + Figures(partition).packed().numel()
+    payload = _INTEGER * (parameters + processes * notes)
+    if config.participation.q_min is not None:
+        payload += _INTEGER * parameters  # the noise goes round on its own
+    down, up = _FLOAT * parameters, _INTEGER * parameters
+    return {
+        "all_reduce": payload,
+        "sent_by_process": 2 * payload * (processes - 1) / processes,  # by a ring
+        "user_down": down,
+        "user_up_integers": up,
+        "user_up_float32": _FLOAT * parameters,
+        "cohort_down": cohort * down,
+        "cohort_up_integers": cohort * up,
+    }

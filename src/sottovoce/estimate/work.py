@@ -1,0 +1,126 @@
+"""What one central step computes: FLOPs of a second of audio, local work of a user, and the busiest process.
+
+FLOPs are those of the matrix products, a multiplication and an addition counted as two. Per output of the encoder (33.3
+a second), with w the width, m the MLP's and n the outputs of an utterance: forward
+
+    conv 2 * 7 * (80 + 1) * 2w    qkv 6 w^2    wf 2 w^2    attention 4 w n    MLP 4 w m    output 2 w tokens
+
+The backward pass does each again twice, the convolution once: its input needs no gradient. A dropped block does none.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sottovoce.config import Config
+from sottovoce.errors import ConfigError
+from sottovoce.estimate.audio import Floats, UserAudio
+from sottovoce.features.logmel import BINS, FRAMES_PER_SECOND
+from sottovoce.federated.engine import share_out
+from sottovoce.model.encoder import KERNEL, STRIDE
+from sottovoce.model.options import ModelOptions
+from sottovoce.randomness import stream
+
+# How users come to processes. `longest first` is what our engine does; `dealt` gives every process as many, whoever
+# they are, and explains the paper's rows better (docs/estimate.md).
+Sharing = Literal["longest first", "dealt"]
+
+OUTPUTS_PER_SECOND = FRAMES_PER_SECOND / STRIDE
+_DRAWN_USERS = 1 << 16  # at least: as many cohorts as that makes
+_MOST_USERS = 1 << 18  # of one cohort: beyond, what is drawn is scaled up
+
+
+def flops_per_second(model: ModelOptions, tokens: int, utterance_seconds: float) -> dict[str, float]:
+    """Return the FLOPs of one second of audio, forward and backward, part by part; dropped blocks are left out."""
+    width, keys = model.width, utterance_seconds * OUTPUTS_PER_SECOND
+    blocks = 3 * model.blocks * (1 - model.layer_drop)
+    per_output = {
+        "conv": 2 * 2 * KERNEL * (BINS + 1) * 2 * width,
+        "projections": blocks * 8 * width**2,
+        "attention": blocks * 4 * width * keys,
+        "mlp": blocks * 4 * width * model.mlp_width,
+        "output": 3 * 2 * width * tokens,
+    }
+    return {part: OUTPUTS_PER_SECOND * flops for part, flops in per_output.items()}
+
+
+def local_work(config: Config, seconds: Floats) -> tuple[Floats, Floats]:
+    """Return local steps and seconds of audio computed in one central step, of users with these seconds of audio.
+
+    As `planned_batches` does it: an epoch is cut into batches of at most `batching.seconds`, so that a user with less
+    has one batch as large as its audio; local steps go round and round the epoch's batches. Padding is not counted.
+    """
+    heard = seconds if config.batching.max_seconds_per_user is None else seconds.clip(
+        max=config.batching.max_seconds_per_user
+    )  # fmt: skip
+    batches = np.ceil(heard / config.batching.seconds)
+    local = config.federated.local
+    if local.steps is None:
+        return local.passes * batches, local.passes * heard
+    steps = np.where(batches > 0, float(local.steps), 0.0)
+    return steps, steps * heard / np.maximum(batches, 1.0)
+
+
+def cohort_size(config: Config) -> float:
+    """Return S, the expected number of users in a step."""
+    participation = config.participation
+    if participation.sampling != "everyone":
+        return participation.cohort_size
+    if participation.population is None:
+        raise ConfigError("participation.population is required where sampling is everyone: it is the cohort's size.")
+    return float(participation.population)
+
+
+@dataclass(frozen=True, eq=False)
+class Loads:
+    """Local steps and seconds of audio of every process, in one central step of each of many simulated cohorts."""
+
+    steps: Floats  # (cohorts, processes)
+    seconds: Floats
+
+    def busiest(self, seconds_per_step: float, seconds_per_audio: float) -> float:
+        """Return how long the slowest process works, on average over the cohorts, at this pace."""
+        return float((seconds_per_step * self.steps + seconds_per_audio * self.seconds).max(axis=1).mean())
+
+    def mean(self, seconds_per_step: float, seconds_per_audio: float) -> float:
+        """Return how long processes work on average."""
+        return seconds_per_step * float(self.steps.mean()) + seconds_per_audio * float(self.seconds.mean())
+
+
+def loads(config: Config, audio: UserAudio, processes: int, sharing: Sharing) -> Loads:
+    """Simulate cohorts and share them out; the mean over cohorts and processes is exact.
+
+    The draws are the same in every call. Cohorts have S users: that a Poisson cohort's size varies is left out.
+    """
+    if processes < 1:
+        raise ConfigError(f"Expected processes={processes} >= 1.")
+    size = cohort_size(config)
+    users = min(max(round(size), 1), _MOST_USERS)
+    cohorts = max(_DRAWN_USERS // users, 1)
+    steps, seconds = local_work(config, audio.seconds)
+    drawn = audio.draw(cohorts * users, stream(0, "estimate", users)).reshape(cohorts, users)
+    share = _longest_first if sharing == "longest first" else _dealt
+    places = share(seconds[drawn], processes) + processes * np.arange(cohorts)[:, None]
+
+    def shared(values: Floats) -> Floats:
+        sums: Floats = np.bincount(places.ravel(), values[drawn].ravel(), cohorts * processes).astype(np.float64)
+        wanted = size * audio.mean(values) / processes
+        return (sums * (wanted / sums.mean() if wanted > 0 else 0.0)).reshape(cohorts, processes)
+
+    return Loads(shared(steps), shared(seconds))
+
+
+def _longest_first(seconds: Floats, processes: int) -> npt.NDArray[np.int64]:
+    """Return the process of every user of every cohort as the engine shares them out: by audio, longest first."""
+    places = np.zeros(seconds.shape, dtype=np.int64)
+    for cohort, costs in enumerate(np.rint(seconds * FRAMES_PER_SECOND).astype(np.int64)):
+        for process, mine in enumerate(share_out(costs.tolist(), processes)):
+            places[cohort, mine] = process
+    return places
+
+
+def _dealt(seconds: Floats, processes: int) -> npt.NDArray[np.int64]:
+    """Return the process of every user where users are dealt in turn, without looking at their audio."""
+    return np.broadcast_to(np.arange(seconds.shape[1]) % processes, seconds.shape)
