@@ -1,15 +1,17 @@
 """A benchmark: the rows of one table or figure of the paper, in two sizes, as data.
 
     bench/presets/NAME.yaml              about, source, finding, sizes: {paper, mini}
-    bench/presets/shared/NAME.yaml       corpora, parts, models that several benchmarks `extend`
+    bench/presets/shared/NAME.yaml       corpora, parts, models, recipes that several benchmarks `extend`
 
 `rows` are runs to train, `claims` are accounting only: an epsilon at another cohort size and population than was
-trained. Numbers that the paper prints stand under `paper`, in percent as printed, and nowhere else.
+trained. A row may name recipes, parts of rows that stand under `recipes`, over which it is laid. Numbers that the paper
+prints stand under `paper`, in percent as printed, and nowhere else; each is named by dev, test or the part it is of.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
 import yaml
@@ -49,7 +51,7 @@ class Row(BaseModel):
     also: tuple[str, ...] = Field((), description="other parts that are evaluated at the end")
     settings: tuple[str, ...] = Field((), alias="set", description="key=value, as after --set")
     unstated: tuple[str, ...] = Field((), description="keys whose values the paper does not print")
-    like: str | None = Field(None, description="in mini: the row of the size `paper` that it stands for")
+    like: str | None = Field(None, description="in mini: the paper's row that it stands for; BENCH: ROW of another")
     paper: dict[str, float] = Field(default_factory=dict, description="what the paper prints, WER in percent")
     line: int | None = Field(None, description="where, in the paper's source")
     note: str = ""
@@ -84,6 +86,20 @@ class Size(BaseModel):
     rows: tuple[Row, ...] = ()
     claims: tuple[Claim, ...] = ()
     paper_claims: str | None = Field(None, description="the table of the paper whose epsilons belong here")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rows_over_recipes(cls, tree: dict[str, Any]) -> dict[str, Any]:
+        """Lay rows and models over the recipes they name."""
+        recipes, rows, models = (tree.get(key, {}) for key in ("recipes", "rows", "models"))
+        if not isinstance(recipes, dict):
+            raise ValueError("expected recipes by name")  # noqa: TRY004 - pydantic shows a ValueError
+        laid = {key: value for key, value in tree.items() if key != "recipes"}
+        if isinstance(rows, list):
+            laid["rows"] = [_over_recipes(row, recipes) for row in rows]
+        if isinstance(models, dict):
+            laid["models"] = {name: _over_recipes(model, recipes) for name, model in models.items()}
+        return laid
 
     @model_validator(mode="after")
     def _names_are_known(self) -> "Size":
@@ -141,8 +157,15 @@ class Bench(BaseModel):
         raise ConfigError(f"There is no size {name!r} here. Sizes: {', '.join(self.sizes)}.")
 
     def paper_values(self, row: Row) -> Mapping[str, float]:
-        """Return what the paper prints for a row, or for the row it stands for."""
-        return row.paper if row.like is None else self.size("paper").row(row.like).paper
+        """Return what the paper prints for a row, or for the row it stands for; that of its dev part as `dev`."""
+        bench, shown = self, row
+        if row.like is not None:
+            other, colon, name = row.like.partition(": ")
+            bench = load_bench(other) if colon else self
+            shown = bench.size("paper").row(name if colon else row.like)
+        parts = bench.sizes["paper"].part_of(shown) if "paper" in bench.sizes else {}
+        roles = {part: role for role, part in parts.items() if role != "train"}
+        return {roles.get(key, key): value for key, value in shown.paper.items()}
 
 
 def bench_names() -> list[str]:
@@ -153,20 +176,24 @@ def bench_names() -> list[str]:
 
 @cache
 def load_bench(name: str) -> Bench:
-    """Return a benchmark by its name."""
+    """Return a benchmark by its name, or from a YAML file."""
     known = bench_names()
-    if name not in known:
+    if name.endswith((".yaml", ".yml")):
+        tree = _parsed(_file_text(Path(name)), name)
+    elif name in known:
+        tree = _parsed(_text(f"{name}.yaml"), name)
+    else:
         raise ConfigError(f"There is no benchmark {name!r}.{nearest(name, known)} Benchmarks: {', '.join(known)}.")
-    tree = _read(f"{name}.yaml")
-    sizes = tree.get("sizes", {})
+    sizes = tree.get("sizes")
+    if not isinstance(sizes, dict) or not all(isinstance(content, dict) for content in sizes.values()):
+        raise ConfigError(f"The benchmark {name} has no `sizes` with rows in them.")
     tree["sizes"] = {size: _over_shared(content) for size, content in sizes.items()}
     try:
         return Bench.model_validate(tree)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigError(
-            f"The benchmark {name} is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}."
-        ) from None
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"The benchmark {name} is not valid: {where}: {first['msg']}.") from None
 
 
 def all_benches() -> Iterator[tuple[str, Bench]]:
@@ -176,26 +203,57 @@ def all_benches() -> Iterator[tuple[str, Bench]]:
 
 
 def _over_shared(tree: dict[str, Any]) -> dict[str, Any]:
-    """Lay a size over the shared files it extends: mappings are merged, lists of settings follow one another."""
+    """Lay a size over the shared files it extends."""
+    shared = [_parsed(_text(f"shared/{name}.yaml"), name) for name in tree.get("extends", ())]
+    return _laid([*map(_over_shared, shared), tree])
+
+
+def _over_recipes(row: Any, recipes: Mapping[str, Any], above: tuple[str, ...] = ()) -> Any:
+    """Lay a row, or a recipe, over the recipes it names."""
+    if not isinstance(row, dict):
+        return row  # whoever validates it says what is wrong
+    named = row.get("recipe", [])
+    layers = []
+    for name in named if isinstance(named, list) else [named]:
+        if name in above or not isinstance(recipes.get(name), dict):
+            why = "needs itself" if name in above else f"is not there.{nearest(str(name), recipes)}"
+            raise ValueError(f"the recipe {name!r} {why}")
+        layers.append(_over_recipes(recipes[name], recipes, (*above, name)))
+    return _laid([*layers, {key: value for key, value in row.items() if key != "recipe"}])
+
+
+def _laid(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Lay later layers over earlier ones: mappings are merged, lists of settings follow one another."""
     result: dict[str, Any] = {}
-    for layer in [*(_over_shared(_read(f"shared/{name}.yaml")) for name in tree.get("extends", ())), tree]:
+    for layer in layers:
         for key, value in layer.items():
             if isinstance(value, dict):
                 result[key] = {**result.get(key, {}), **value}
-            elif key in ("set", "unstated"):
+            elif key in ("set", "unstated") and isinstance(value, list):
                 result[key] = [*result.get(key, ()), *value]
             else:
                 result[key] = value
     return result
 
 
-@cache
 def _text(path: str) -> str:
-    return (resources.files("sottovoce") / "bench" / "presets" / path).read_text(encoding="utf-8")
+    file = resources.files("sottovoce") / "bench" / "presets" / path
+    if not file.is_file():
+        raise ConfigError(f"There is no {path} among the benchmarks' files. Check `extends`.")
+    return file.read_text(encoding="utf-8")
 
 
-def _read(path: str) -> dict[str, Any]:
-    tree = yaml.safe_load(_text(path))
+def _file_text(path: Path) -> str:
+    if not path.is_file():
+        raise ConfigError(f"There is no benchmark file {path}. Check the path.")
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _parsed(text: str, name: str) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{name} is not YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(tree, dict):
-        raise ConfigError(f"{path} should hold keys and values.")
+        raise ConfigError(f"{name} should hold keys and values.")
     return tree

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.cli import config, data, demo, privacy, recognise, train
+from sottovoce.cli import bench, config, data, demo, estimate, privacy, recognise, train
 from sottovoce.cli.console import note
 from sottovoce.errors import SottoError
 from sottovoce.processes import leave, under_torchrun
@@ -23,10 +23,12 @@ app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
 app.add_typer(train.app, name="train")
 app.add_typer(privacy.app, name="privacy")
+app.add_typer(bench.app, name="bench")
 app.command("eval")(recognise.evaluate)
 app.command("transcribe")(recognise.transcribe)
 app.command("model")(recognise.model)
 app.command("demo")(demo.demo)
+app.command("estimate")(estimate.estimate)
 
 
 def _show_version(wanted: bool) -> None:

@@ -266,6 +266,8 @@ def synthetic(
         Synthetic, "max_utterances"
     ),
     tail: Annotated[float, typer.Option(help=_help(Synthetic, "tail"))] = _default(Synthetic, "tail"),
+    voices: Annotated[int | None, typer.Option(help=_help(Synthetic, "voices"))] = None,
+    clean_snr_db: Annotated[float | None, typer.Option(help=_help(Synthetic, "clean_snr_db"))] = None,
     least_snr_db: Annotated[float, typer.Option(help=_help(Synthetic, "least_snr_db"))] = _default(
         Synthetic, "least_snr_db"
     ),
@@ -295,6 +297,8 @@ def synthetic(
         mean_utterances=mean_utterances,
         max_utterances=max_utterances,
         tail=tail,
+        voices=voices,
+        clean_snr_db=clean_snr_db,
         least_snr_db=least_snr_db,
         band_share=band_share,
         reverb_share=reverb_share,

@@ -161,10 +161,11 @@ def _report(run: Path, resolved: Resolved, wanted: int, as_json: bool) -> None:
 class TrainingDisplay:
     """A live line with step, loss, WER and speed on a terminal; a line now and then elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, label: str = "step") -> None:
         """Start to show."""
+        self._label = label
         self._bar = Progress(
-            TextColumn("step"),
+            TextColumn(label, markup=False),
             MofNCompleteColumn(),
             BarColumn(bar_width=20),
             TextColumn("{task.description}"),
@@ -187,7 +188,7 @@ class TrainingDisplay:
         self._bar.update(self._task, completed=status.step, total=status.steps, description=text)
         now = time.monotonic()
         if not stderr.is_terminal and (now - self._said >= _LOG_SECONDS or status.step == status.steps):
-            note(f"step {status.step} of {status.steps}: {text}")
+            note(f"{self._label} {status.step} of {status.steps}: {text}")
             self._said = now
 
     def close(self) -> None:

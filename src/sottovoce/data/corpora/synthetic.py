@@ -79,6 +79,12 @@ class Synthetic(CorpusSpec):
     tail: float = Field(
         default=1.2, ge=0, le=5, description="sigma of the log-normal number of utterances; Common Voice has about 2.2"
     )
+    voices: int | None = Field(
+        default=None, ge=1, description="distinct voices in each language, drawn at random; null: all (808 in English)"
+    )
+    clean_snr_db: float | None = Field(
+        default=None, ge=-20, le=100, description="clean domain: as least_snr_db, of quiet rooms; null: no noise at all"
+    )
     least_snr_db: float = Field(
         default=3.0, ge=-20, le=60, description="noisy domain: signal-to-noise ratios go from this to 17 dB more"
     )
@@ -132,10 +138,10 @@ class Synthetic(CorpusSpec):
 def speakers_of(options: Synthetic) -> list[Speaker]:
     """Return the speakers, sorted by name; languages and domains take turns until there are enough."""
     amount = Amount(options.mean_utterances, options.tail, options.max_utterances)
-    conditions = Conditions(options.least_snr_db, options.band_share, options.reverb_share)
+    conditions = Conditions(options.clean_snr_db, options.least_snr_db, options.band_share, options.reverb_share)
     cells = [(language, domain) for domain in options.domains for language in options.languages]
     turns = ((*cells[turn % len(cells)], turn // len(cells)) for turn in range(options.speakers))
-    drawn = (draw_speaker(options.seed, *turn, amount, conditions) for turn in turns)
+    drawn = (draw_speaker(options.seed, *turn, amount, conditions, options.voices) for turn in turns)
     return sorted(drawn, key=lambda speaker: speaker.name)
 
 

@@ -3,14 +3,16 @@
 Guarantee: a speaker depends on the seed and its own name alone, whatever the number of speakers.
 """
 
+import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from sottovoce.data.corpora.recording import NOISES, Recording
-from sottovoce.randomness import stream
+from sottovoce.randomness import rank, stream
 
 Language = Literal["en", "fr", "de"]
 Domain = Literal["clean", "noisy"]
@@ -60,8 +62,9 @@ class Amount:
 
 @dataclass(frozen=True)
 class Conditions:
-    """How hard the noisy domain is: the least signal-to-noise ratio, and the shares of poor microphones and rooms."""
+    """How hard the domains are: the least signal-to-noise ratio of each, and the noisy one's microphones and rooms."""
 
+    clean_snr_db: float | None = None
     least_snr_db: float = 3.0
     band_share: float = 0.4
     reverb_share: float = 0.5
@@ -100,19 +103,31 @@ _SNR_RANGE_DB = 17
 _REVERB_SECONDS: Range = (0.15, 0.8)
 
 
+@functools.cache
+def voices_of(seed: int, language: Language, most: int | None) -> Sequence[str]:
+    """Return the voices that speakers have: all, or `most` of them drawn at random."""
+    return VOICES[language] if most is None else rank(seed, "synthetic-voices", VOICES[language])[:most]
+
+
 def draw_speaker(
-    seed: int, language: Language, domain: Domain, number: int, amount: Amount, conditions: Conditions
+    seed: int,
+    language: Language,
+    domain: Domain,
+    number: int,
+    amount: Amount,
+    conditions: Conditions,
+    most_voices: int | None = None,
 ) -> Speaker:
-    """Return the speaker with this number among those of a language and a domain."""
+    """Return the speaker with this number among those of a language and a domain; their voices may be limited."""
     name = f"{language}-{domain}-{number:05d}"
     rng = stream(seed, "synthetic-speaker", name)
-    style, voices = _STYLES[domain], VOICES[language]
+    style, voices = _STYLES[domain], voices_of(seed, language, most_voices)
     return Speaker(
         name=name,
         language=language,
         domain=domain,
         utterances=amount.draw(rng),
-        voice=voices[rng.integers(len(voices))],
+        voice=voices[int(rng.integers(len(voices)))],
         pitch=round(rng.uniform(*style.pitch)),
         pitch_range=round(rng.uniform(*style.pitch_range)),
         rate=round(rng.uniform(*style.rate)),
@@ -121,13 +136,17 @@ def draw_speaker(
 
 
 def _recording(domain: Domain, level_db: float, conditions: Conditions, rng: np.random.Generator) -> Recording:
-    if domain == "clean":
+    noisy = domain == "noisy"
+    least = conditions.least_snr_db if noisy else conditions.clean_snr_db
+    if least is None:
         return Recording(snr_db=None, noise=None, band_hz=None, reverb_seconds=0, level_db=level_db)
     kinds = tuple(NOISES)
     return Recording(
-        snr_db=round(rng.uniform(conditions.least_snr_db, conditions.least_snr_db + _SNR_RANGE_DB), 1),
+        snr_db=round(rng.uniform(least, least + _SNR_RANGE_DB), 1),
         noise=kinds[rng.integers(len(kinds))],
-        band_hz=_BANDS[rng.integers(len(_BANDS))] if rng.random() < conditions.band_share else None,
-        reverb_seconds=round(rng.uniform(*_REVERB_SECONDS), 2) if rng.random() < conditions.reverb_share else 0,
+        band_hz=_BANDS[rng.integers(len(_BANDS))] if noisy and rng.random() < conditions.band_share else None,
+        reverb_seconds=round(rng.uniform(*_REVERB_SECONDS), 2)
+        if noisy and rng.random() < conditions.reverb_share
+        else 0,
         level_db=level_db,
     )

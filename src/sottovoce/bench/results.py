@@ -1,0 +1,177 @@
+"""What a benchmark has shown: ours beside the paper's, with the spread over seeds, and epsilon where it is claimed.
+
+WER is measured at the cohort size and population that were simulated. A claim is the epsilon of the same noise at
+another cohort size and population, where nobody trained: both pairs are always shown.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sottovoce.bench.plan import Job, configure, plan
+from sottovoce.bench.preset import Bench, Claim, Row, Size
+from sottovoce.bench.run import describe, is_done, result_of
+from sottovoce.config import Config
+from sottovoce.privacy.accounting import pld, rdp, rounded_up
+from sottovoce.privacy.mechanism import plain_mechanism
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure over several seeds."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over seeds."""
+        return sum(self.values) / len(self.values)
+
+    def percent(self) -> str:
+        """Return it in percent, with the smallest and the largest where there are several."""
+        if len(self.values) == 1:
+            return f"{100 * self.mean:.1f}"
+        return f"{100 * self.mean:.1f} ({100 * min(self.values):.1f} to {100 * max(self.values):.1f})"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One row: what it was trained with, what came out, what the paper prints."""
+
+    row: Row
+    config: Config
+    kind: str
+    wer: Mapping[str, Spread]  # by dev, test, or the name of another part
+    epsilon_rdp: float | None
+    epsilon_pld: float | None
+    claims: Sequence[Mapping[str, Any]]
+    paper: Mapping[str, float]
+    folders: Sequence[Path]
+
+
+def collect(name: str, bench: Bench, size_name: str, seeds: int, out: Path, rows: Sequence[Row]) -> list[Shown]:
+    """Return all rows with whatever has run for them."""
+    size = bench.size(size_name)
+    jobs = plan(name, bench, size_name, rows, range(seeds), out) or []
+    return [
+        _shown(bench, size, row, [job for job in jobs if job.row.name == row.name and is_done(job)]) for row in rows
+    ]
+
+
+def _shown(bench: Bench, size: Size, row: Row, jobs: Sequence[Job]) -> Shown:
+    origin = row if row.same is None else size.row(row.same)
+    config = configure(size, origin).config
+    results = [result_of(job) for job in jobs]
+    wer: dict[str, Spread] = {}
+    for label, part in (*size.part_of(row).items(), *((part, part) for part in row.also)):
+        values = tuple(result["wer"][part] for result in results if part in result["wer"])
+        if values and label != "train":
+            wer[label] = Spread(values)
+    spent = results[0]["spent"] if results else {}
+    return Shown(
+        row,
+        config,
+        origin.kind,
+        wer,
+        spent.get("epsilon_rdp"),
+        spent.get("epsilon_pld"),
+        [claimed(config, claim) for claim in size.claims if claim.row == row.name],
+        bench.paper_values(row),
+        [job.folder for job in jobs],
+    )
+
+
+def claimed(config: Config, claim: Claim) -> dict[str, Any]:
+    """Return the epsilon of a row's noise at the sizes of a claim."""
+    steps = claim.central_steps or config.federated.central_steps
+    mechanism = plain_mechanism(config.privacy.sigma_dp, claim.cohort_size, claim.population)
+    spent = {mechanism.event: steps}
+    delta = config.privacy.target_delta
+    return {
+        "cohort_size": claim.cohort_size,
+        "population": claim.population,
+        "central_steps": steps,
+        "target_delta": delta,
+        "epsilon_rdp": rdp(spent, delta).epsilon,
+        "epsilon_pld": pld(spent, delta).epsilon,
+    }
+
+
+def note_rows(name: str, bench: Bench, size_name: str, seeds: int, out: Path, rows: Sequence[Row]) -> list[Path]:
+    """Note in every finished run for which row it was used; return the runs in the order of the rows."""
+    size = bench.size(size_name)
+    jobs = plan(name, bench, size_name, rows, range(seeds), out) or []
+    found = []
+    for row in rows:
+        for job in (job for job in jobs if job.row.name == row.name and is_done(job)):
+            config = job.resolved.config
+            claims = [claimed(config, claim) for claim in size.claims if claim.row == row.name]
+            describe(job, claims, dict(bench.paper_values(row)))
+            found.append(job.folder)
+    return found
+
+
+HEADER = ("row", "ours: dev", "ours: test", "S of K", "epsilon there", "epsilon claimed", "paper: dev", "paper: test")
+
+
+def table(shown: Iterable[Shown]) -> list[list[str]]:
+    """Return the rows of a table with the columns of HEADER."""
+    return [_line(one) for one in shown]
+
+
+def _line(one: Shown) -> list[str]:
+    federated = one.kind == "federated"
+    sizes = _sizes(one.config) if federated else "central"
+    spent = "" if one.epsilon_rdp is None else rounded_up(min(one.epsilon_rdp, one.epsilon_pld or one.epsilon_rdp))
+    paper = dict(one.paper)
+    return [
+        one.row.name,
+        *(one.wer[key].percent() if key in one.wer else "-" for key in ("dev", "test")),
+        sizes,
+        spent or ("none" if federated and one.wer else "-"),
+        "; ".join(map(_claim_text, one.claims)) or "-",
+        *(f"{paper[key]:g}" if key in paper else "-" for key in ("dev", "test")),
+    ]
+
+
+def _sizes(config: Config) -> str:
+    population = config.participation.population
+    return f"{config.participation.cohort_size:,g} of {population:,}" if population else "-"
+
+
+def _claim_text(claim: Mapping[str, Any]) -> str:
+    epsilon = rounded_up(min(claim["epsilon_rdp"], claim["epsilon_pld"]))
+    return f"{epsilon} at {claim['cohort_size']:,g} of {claim['population']:,}"
+
+
+def document(bench: Bench, shown: Iterable[Shown]) -> dict[str, Any]:
+    """Return everything as one JSON document."""
+    rows = [
+        {
+            "row": one.row.name,
+            "kind": one.kind,
+            "ours": {label: {"mean": spread.mean, "values": list(spread.values)} for label, spread in one.wer.items()},
+            "simulated": {
+                "cohort_size": one.config.participation.cohort_size,
+                "population": one.config.participation.population,
+                "central_steps": one.config.federated.central_steps,
+                "epsilon_rdp": one.epsilon_rdp,
+                "epsilon_pld": one.epsilon_pld,
+            }
+            if one.kind == "federated"
+            else None,
+            "claims": [dict(claim) for claim in one.claims],
+            "paper": dict(one.paper),
+            "runs": [str(folder) for folder in one.folders],
+        }
+        for one in shown
+    ]
+    return {"about": bench.about, "source": bench.source, "finding": bench.finding, "rows": rows}
+
+
+def markdown(shown: Iterable[Shown]) -> str:
+    """Return the table in Markdown."""
+    lines = ["| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|"]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table(shown)]
+    return "\n".join(lines)

@@ -1,0 +1,61 @@
+"""What the demo shows, in words that follow from its own numbers: each effect of the paper, whether or not it is there.
+
+The rows it speaks of: `seed`, `central`, `federated` (no noise), `global` and `dim` (the same noise, two clippings).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from sottovoce.bench.results import Shown, Spread
+
+_ON = "test"
+
+
+def story(shown: Sequence[Shown], own_domain: str) -> list[str]:
+    """Return a sentence for every effect; `own_domain` is the part that is like the seed model's training data."""
+    wer = {one.row.name: one.wer[_ON] for one in shown if _ON in one.wer}
+    at_home = next((one.wer.get(own_domain) for one in shown if one.row.name == "seed"), None)
+    told = [_shift(wer, at_home), _recovery(wer), _noise(wer)]
+    return [sentence for sentence in told if sentence]
+
+
+def _shift(wer: Mapping[str, Spread], at_home: Spread | None) -> str:
+    if "seed" not in wer or at_home is None:
+        return ""
+    there, here = 100 * wer["seed"].mean, 100 * at_home.mean
+    if there <= 1.5 * here:
+        return (
+            f"No domain shift is visible: the seed model has {here:.1f} % WER at home and {there:.1f} % on the users."
+        )
+    return f"Domain shift: the seed model has {here:.1f} % WER on speech like its own and {there:.1f} % on the users'."
+
+
+def _recovery(wer: Mapping[str, Spread]) -> str:
+    if not {"seed", "central", "federated"} <= wer.keys():
+        return ""
+    seed, central, federated = (wer[name].mean for name in ("seed", "central", "federated"))
+    if seed <= central:
+        return "Central training on the users' speech does not improve on the seed model: there is no gap to recover."
+    share = (seed - federated) / (seed - central)
+    verdict = "most of" if share > 0.5 else "only a part of" if share > 0 else "none of"
+    return (
+        f"Federated learning without noise recovers {verdict} the gap to central training: {100 * share:.0f} % "
+        f"({100 * seed:.1f} to {100 * federated:.1f}; central {100 * central:.1f})."
+    )
+
+
+def _noise(wer: Mapping[str, Spread]) -> str:
+    if not {"federated", "global", "dim"} <= wer.keys():
+        return ""
+    base, whole, layers = wer["federated"], wer["global"], wer["dim"]
+    costs = f"noise costs {_points(whole, base)} points with global clipping and {_points(layers, base)} with dim"
+    differences = [one - other for one, other in zip(whole.values, layers.values, strict=True)]
+    seeds = f"in {sum(difference > 0 for difference in differences)} of {len(differences)} seeds"
+    if len(differences) == 1:
+        seeds = "with one seed, which proves little: see --seeds"
+    if sum(differences) > 0:
+        return f"As in the paper, {costs}; per-layer is better {seeds}."
+    return f"Unlike in the paper, {costs}: per-layer clipping does not help here ({seeds} it is better)."
+
+
+def _points(one: Spread, base: Spread) -> str:
+    return f"{100 * (one.mean - base.mean):.1f}"

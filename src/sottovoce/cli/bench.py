@@ -1,0 +1,162 @@
+"""sotto bench: the results of the paper, one preset each, in the paper's size and in one for two cores."""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sottovoce.bench.preset import Bench, Row, SizeName, all_benches, load_bench
+from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
+from sottovoce.cli.options import ALL_CORES, AsJson, Workers
+from sottovoce.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from sottovoce.bench.results import Shown
+    from sottovoce.cli.train import TrainingDisplay
+    from sottovoce.training import MakeDisplay
+
+app = typer.Typer(help="Reproduce the paper's results, in its size or in miniature.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A benchmark; `sotto bench list` has them.")]
+SizeOption = Annotated[
+    SizeName,
+    typer.Option("--size", help="mini: minutes on 2 cores; paper: the real corpora and model, for a GPU cluster."),
+]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Repeat every row with so many seeds; shows the spread.")]
+Rows = Annotated[str | None, typer.Option("--rows", help="Only these rows: names with semicolons between.")]
+Out = Annotated[Path, typer.Option("--out", help="Where corpora and runs are kept, for all benchmarks together.")]
+RESULTS = Path("runs/bench")
+_SIZES: tuple[SizeName, ...] = ("mini", "paper")
+
+
+@app.command("list")
+def list_benches(as_json: AsJson = False) -> None:
+    """List the benchmarks: which result of the paper each is, and its rows in both sizes."""
+    found = dict(all_benches())
+    if as_json:
+        print_json({name: _listed(bench) for name, bench in found.items()})
+        return
+    lines = [
+        [name, bench.about, bench.source, *(_count(bench, size) for size in _SIZES)] for name, bench in found.items()
+    ]
+    print_table("", ["name", "what", "in the paper", *(f"{size} rows" for size in _SIZES)], lines, text_columns=3)
+
+
+def _count(bench: Bench, size: SizeName) -> str:
+    return str(len(bench.sizes[size].rows)) if size in bench.sizes else "-"
+
+
+def _listed(bench: Bench) -> dict[str, Any]:
+    rows = {name: [row.name for row in size.rows] for name, size in bench.sizes.items()}
+    return {"about": bench.about, "source": bench.source, "finding": bench.finding, "rows": rows}
+
+
+@app.command()
+def run(
+    name: Name,
+    size: SizeOption = "mini",
+    rows: Rows = None,
+    seeds: Seeds = 1,
+    out: Out = RESULTS,
+    workers: Workers = ALL_CORES,
+    results: Annotated[
+        Path | None, typer.Option("--results", help="Also write the table into this Markdown file, in its own section.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train all rows of a benchmark that have not run yet, and print the table.
+
+    A row that has run with the same configuration, code and data is not run again, whichever benchmark ran it. Killed
+    and started again, it goes on. The rows share the workers.
+
+    Example: sotto bench run dp-results --size mini --seeds 3
+    """
+    from sottovoce.bench.results import collect
+
+    bench = load_bench(name)
+    chosen = choose_rows(bench, size, rows)
+    train_rows(name, bench, size, chosen, seeds, out, workers)
+    shown = collect(name, bench, size, seeds, out, chosen)
+    print_results(bench, shown, as_json)
+    if results is not None:
+        from sottovoce.reports.sections import write_section
+
+        write_section(results, f"bench {name}", section(name, bench, size, shown))
+        note(f"The table is in {results}.")
+
+
+@app.command()
+def show(
+    name: Name,
+    size: SizeOption = "mini",
+    rows: Rows = None,
+    seeds: Seeds = 1,
+    out: Out = RESULTS,
+    as_json: AsJson = False,
+) -> None:
+    """Print what has run, beside the paper's numbers. Nothing is trained.
+
+    Example: sotto bench show dp-results --size paper
+    """
+    from sottovoce.bench.results import collect
+
+    bench = load_bench(name)
+    print_results(bench, collect(name, bench, size, seeds, out, choose_rows(bench, size, rows)), as_json)
+
+
+def choose_rows(bench: Bench, size: str, names: str | None) -> Sequence[Row]:
+    """Return the rows that were asked for."""
+    chosen = bench.size(size)
+    wanted = [] if names is None else [name.strip() for name in names.split(";")]
+    if names is not None and not all(wanted):
+        raise ConfigError("Expected --rows 'NAME; NAME; ...', with names from `sotto bench show`.")
+    return [chosen.row(name) for name in wanted] if wanted else chosen.rows
+
+
+def train_rows(name: str, bench: Bench, size: str, rows: Sequence[Row], seeds: int, out: Path, workers: int) -> None:
+    """Make the corpora and train every row that has not run yet; raise where it was stopped before the end."""
+    from sottovoce.bench.corpora import prepare_parts
+    from sottovoce.bench.plan import plan, wanted_parts
+    from sottovoce.bench.run import is_done, run_jobs
+
+    parts = wanted_parts(bench.size(size), rows)
+    with ProgressDisplay() as progress:
+        prepare_parts(bench.size(size), parts, out, workers, progress)
+    jobs = plan(name, bench, size, rows, range(seeds), out) or []
+    left = len({job.key for job in jobs if not is_done(job)})
+    note(f"{name}: {left} of {len({job.key for job in jobs})} runs are left to do.")
+    if not run_jobs(jobs, workers, announce):
+        raise DataError(f"{name} was stopped before the end. Run the same command again to go on.")
+
+
+def announce(place: int, total: int, label: str) -> "MakeDisplay":
+    """Return what makes the display of one run among many."""
+    return functools.partial(_labelled_display, f"[{place}/{total}] {label}")
+
+
+def _labelled_display(label: str) -> "TrainingDisplay":
+    from sottovoce.cli.train import TrainingDisplay
+
+    return TrainingDisplay(label)
+
+
+def print_results(bench: Bench, shown: "Sequence[Shown]", as_json: bool) -> None:
+    """Print ours beside the paper's."""
+    from sottovoce.bench.results import HEADER, document, table
+
+    if as_json:
+        print_json(document(bench, shown))
+        return
+    print_table(f"{bench.about} ({bench.source})", list(HEADER), table(shown))
+    note("WER in %. Ours and the paper's are of different models on different data: compare the order of the rows.")
+    note(f"The paper finds: {bench.finding}")
+
+
+def section(name: str, bench: Bench, size: str, shown: "Sequence[Shown]") -> str:
+    """Return the section of a Markdown file that holds the table."""
+    from sottovoce.bench.results import markdown
+
+    command = f"sotto bench run {name} --size {size}"
+    return f"{bench.about} ({bench.source}). `{command}`\n\n{markdown(shown)}\n\nThe paper finds: {bench.finding}\n"

@@ -1,0 +1,246 @@
+"""Benchmarks: parts, keys, runs that are not repeated, killed runs, results beside the paper's."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sottovoce.bench.corpora import choose, prepare_parts
+from sottovoce.bench.plan import plan, wanted_parts, with_models
+from sottovoce.bench.preset import Part, bench_names, load_bench
+from sottovoce.bench.results import Spread, claimed, collect, markdown, table
+from sottovoce.bench.run import is_done
+from sottovoce.data.store import Store
+from sottovoce.errors import ConfigError, DataError
+from sottovoce.privacy.accounting import Event, pld, rdp
+from sottovoce.processes import no_progress
+from sottovoce.reports.sections import write_section
+
+TINY = """
+about: a benchmark for tests
+source: "nowhere"
+finding: nothing
+sizes:
+  paper:
+    preset: quick
+    corpora: {voices: {kind: synthetic, speakers: 24}}
+    parts: {all: {corpus: voices}}
+    rows: [{name: printed, train: all, paper: {dev: 12.5, test: 14.0}}]
+  mini:
+    preset: quick
+    set: [central.steps=3, central.micro_batch_seconds=10, central.micro_batches=2, federated.central_steps=2,
+          federated.evaluate_every=2, participation.population=14, participation.cohort_size=4, batching.seconds=10]
+    corpora: {voices: {kind: synthetic, speakers: 20, domain: both, vocabulary: 12, mean_utterances: 2,
+                       max_utterances: 3}}
+    parts:
+      clean: {corpus: voices, where: {domain: clean}}
+      dev: {corpus: voices, where: {domain: noisy}, speakers: ":2"}
+      test: {corpus: voices, where: {domain: noisy}, speakers: "2:40%"}
+      users: {corpus: voices, where: {domain: noisy}, speakers: "40%:"}
+    models: {seed-model: {name: seed-model, kind: central, train: clean}}
+    train: users
+    dev: dev
+    test: test
+    rows:
+      - {name: seed, is: seed-model, also: [clean]}
+      - {name: noise, seed_model: seed-model, like: printed}
+      - {name: none, seed_model: seed-model, set: [privacy.sigma_dp=0, privacy.clipping=none]}
+    claims: [{row: noise, cohort_size: 4000, population: 14000}]
+"""
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bench") / "tiny.yaml"
+    path.write_text(TINY)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory, preset):
+    """Everything trained once, by the command."""
+    folder = tmp_path_factory.mktemp("out")
+    done = sotto("bench", "run", preset, "--out", folder, "--results", folder / "results.md", "--json")
+    assert done.returncode == 0, done.stderr
+    (folder / "shown.json").write_text(done.stdout)
+    return folder
+
+
+def sotto(*words, **options):
+    command = [sys.executable, "-m", "sottovoce", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def jobs_of(preset, out, seeds=1):
+    bench = load_bench(preset)
+    jobs = plan("tiny", bench, "mini", bench.size("mini").rows, range(seeds), out)
+    assert jobs is not None
+    return {job.row.name: job for job in jobs}
+
+
+def test_parts_are_disjoint_slices_of_speakers_in_an_order_of_their_own(out, preset):
+    size = load_bench(preset).size("mini")
+    parts = prepare_parts(size, size.parts, out, 1, no_progress)
+    names = {name: set(part.speakers.read_text().split()) for name, part in parts.items()}
+    assert {name: len(found) for name, found in names.items()} == {"clean": 10, "dev": 2, "test": 2, "users": 6}
+    assert len(set().union(*names.values())) == 20
+    assert sorted(names["dev"]) != [f"en-noisy-{number:05d}" for number in range(2)]  # drawn, not the first ones
+
+
+def test_a_part_without_speakers_is_refused(out, preset):
+    size = load_bench(preset).size("mini")
+    store = Store.open(next(iter(prepare_parts(size, ["dev"], out, 1, no_progress).values())).store)
+    with pytest.raises(DataError, match="no speaker"):
+        choose(store, Part(corpus="voices", speakers="5:5"))
+    with pytest.raises(ConfigError, match="at most"):
+        choose(store, Part(corpus="voices", speakers="200:"))
+
+
+def test_models_come_before_the_rows_that_start_from_them_and_only_once(preset):
+    size = load_bench(preset).size("mini")
+    assert [row.name for row in with_models(size, size.rows)] == ["seed-model", "seed", "noise", "none"]
+    assert wanted_parts(size, size.rows[1:]) == {"clean", "dev", "test", "users"}
+
+
+def test_a_run_is_known_by_its_content(out, preset, tmp_path):
+    jobs = jobs_of(preset, out)
+    assert jobs["seed"].key == jobs["seed-model"].key
+    assert len({job.key for job in jobs.values()}) == 3
+    other = tmp_path / "other.yaml"
+    other.write_text(TINY.replace("name: noise", "name: renamed").replace("{row: noise", "{row: renamed"))
+    assert jobs_of(str(other), out)["renamed"].key == jobs["noise"].key
+    other = tmp_path / "often.yaml"
+    other.write_text(TINY.replace("central.steps=3", "central.steps=3, federated.checkpoint_every=1"))
+    assert jobs_of(str(other), out)["noise"].key == jobs["noise"].key
+    other = tmp_path / "longer.yaml"
+    other.write_text(TINY.replace("central.steps=3", "central.steps=4"))
+    changed = jobs_of(str(other), out)
+    assert changed["noise"].key != jobs["noise"].key  # its seed model is another one
+    seeded = plan("tiny", load_bench(preset), "mini", load_bench(preset).size("mini").rows, [1], out)
+    assert seeded is not None
+    assert not {job.key for job in seeded} & {job.key for job in jobs.values()}
+
+
+def test_what_has_run_is_not_run_again(out, preset):
+    jobs = jobs_of(preset, out)
+    assert all(map(is_done, jobs.values()))
+    before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*") if path.name != "row.json"}
+    again = sotto("bench", "run", preset, "--out", out)
+    assert again.returncode == 0
+    assert "0 of 3 runs are left" in again.stderr
+    after = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*") if path.name != "row.json"}
+    assert after == before
+
+
+def test_ours_and_the_papers_stand_side_by_side(out, preset):
+    document = json.loads((out / "shown.json").read_text())
+    rows = {row["row"]: row for row in document["rows"]}
+    assert rows["noise"]["paper"] == {"dev": 12.5, "test": 14.0}
+    assert rows["seed"]["paper"] == {}
+    assert set(rows["seed"]["ours"]) == {"dev", "test", "clean"}
+    assert rows["seed"]["simulated"] is None
+    assert rows["none"]["simulated"]["epsilon_rdp"] is None
+    assert rows["noise"]["simulated"]["epsilon_rdp"] > 0
+    bench = load_bench(preset)
+    text = markdown(collect("tiny", bench, "mini", 1, out, bench.size("mini").rows))
+    assert text in (out / "results.md").read_text()
+    assert "12.5" in text
+
+
+def test_a_claim_is_the_same_noise_at_other_sizes(preset):
+    size = load_bench(preset).size("mini")
+    from sottovoce.bench.plan import configure
+
+    found = claimed(configure(size, size.rows[1]).config, size.claims[0])
+    spent = {Event(0.001 * 4000, 4000 / 14000): 2}
+    assert found["epsilon_rdp"] == rdp(spent, 1e-9).epsilon
+    assert found["epsilon_pld"] == pld(spent, 1e-9).epsilon
+
+
+def test_without_runs_only_the_papers_numbers_are_shown(preset, tmp_path):
+    bench = load_bench(preset)
+    lines = table(collect("tiny", bench, "mini", 1, tmp_path, bench.size("mini").rows))
+    assert [line[1:3] for line in lines] == [["-", "-"]] * 3
+    assert lines[1][-2:] == ["12.5", "14"]
+
+
+def test_a_killed_benchmark_goes_on_and_ends_with_the_same_bits(out, preset, tmp_path):
+    command = [sys.executable, "-m", "sottovoce", "bench", "run", preset, "--out", str(tmp_path), "--workers", "1"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "runs").glob("*/metrics.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert sotto("bench", "run", preset, "--out", tmp_path, "--workers", "1").returncode == 0
+    for job in jobs_of(preset, out).values():
+        if job.kind == "federated":  # the same for any number of workers
+            continue
+        one, other = (folder / "runs" / job.folder.name / "evaluation.json" for folder in (out, tmp_path))
+        assert other.exists()
+        assert one.exists()
+    keys = {job.folder.name for job in jobs_of(preset, out).values()}
+    assert {folder.name for folder in (tmp_path / "runs").iterdir()} == keys
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("is: seed-model", "is: seed-modle"), "needs the model 'seed-modle'"),
+        (("train: users", "train: user"), "needs the part 'user'"),
+        (("{row: noise,", "{row: nose,"), "a claim is about the row 'nose'"),
+        (("name: none", "name: noise"), "two rows or models are named 'noise'"),
+        (
+            ("corpus: voices, where: {domain: clean}", "corpus: voice, where: {domain: clean}"),
+            "needs the corpus 'voice'",
+        ),
+        (("sizes:", "size:"), "no `sizes`"),
+        (('"2:40%"', '"2-4"'), "speakers"),
+    ],
+)
+def test_a_preset_that_contradicts_itself_is_refused_in_one_line(tmp_path, change, message):
+    path = tmp_path / "bad.yaml"
+    path.write_text(TINY.replace(*change))
+    with pytest.raises(ConfigError, match=message):
+        load_bench(str(path))
+
+
+def test_bad_names_get_a_hint(preset):
+    found = sotto("bench", "run", "dp-result")
+    assert found.returncode == 1
+    assert "Did you mean 'dp-results'?" in found.stderr
+    assert "Traceback" not in found.stderr
+    found = sotto("bench", "show", preset, "--rows", "nois")
+    assert "Did you mean 'noise'?" in found.stderr
+    assert sotto("bench", "show", "no-such-file.yaml").returncode == 1
+
+
+def test_every_benchmark_is_listed():
+    listed = json.loads(sotto("bench", "list", "--json").stdout)
+    assert sorted(listed) == bench_names()
+
+
+def test_a_spread_shows_its_ends():
+    assert Spread((0.5,)).percent() == "50.0"
+    assert Spread((0.1, 0.2, 0.3)).percent() == "20.0 (10.0 to 30.0)"
+
+
+def test_a_section_is_replaced_and_the_rest_is_kept(tmp_path):
+    path = tmp_path / "results.md"
+    path.write_text("# Results\n\nKept.\n")
+    write_section(path, "one", "first")
+    write_section(path, "two", "second")
+    write_section(path, "one", "third")
+    assert path.read_text() == (
+        "# Results\n\nKept.\n\n<!-- begin one -->\nthird\n<!-- end one -->\n\n"
+        "<!-- begin two -->\nsecond\n<!-- end two -->\n"
+    )
+    path.write_text("<!-- begin one -->\n")
+    with pytest.raises(DataError, match="should have one"):
+        write_section(path, "one", "x")
+    assert path.read_text() == "<!-- begin one -->\n"
