@@ -6,17 +6,18 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from sottovoce.bench.corpora import choose, prepare_parts
-from sottovoce.bench.plan import plan, wanted_parts, with_models
+from sottovoce.bench.cost import row_costs
+from sottovoce.bench.plan import configure, plan, wanted_parts, with_models
 from sottovoce.bench.preset import Part, bench_names, load_bench
 from sottovoce.bench.results import Spread, claimed, collect, markdown, table
 from sottovoce.bench.run import is_done
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError
+from sottovoce.estimate.devices import A100
 from sottovoce.privacy.accounting import Event, pld, rdp
 from sottovoce.processes import no_progress
 from sottovoce.reports.sections import write_section
@@ -154,8 +155,6 @@ def test_ours_and_the_papers_stand_side_by_side(out, preset):
 
 def test_a_claim_is_the_same_noise_at_other_sizes(preset):
     size = load_bench(preset).size("mini")
-    from sottovoce.bench.plan import configure
-
     found = claimed(configure(size, size.rows[1]).config, size.claims[0])
     spent = {Event(0.001 * 4000, 4000 / 14000): 2}
     assert found["epsilon_rdp"] == rdp(spent, 1e-9).epsilon
@@ -244,3 +243,13 @@ def test_a_section_is_replaced_and_the_rest_is_kept(tmp_path):
     with pytest.raises(DataError, match="should have one"):
         write_section(path, "one", "x")
     assert path.read_text() == "<!-- begin one -->\n"
+
+
+@pytest.mark.parametrize("name", [name for name in bench_names() if "paper" in load_bench(name).sizes])
+def test_the_papers_size_has_a_cost(name):
+    bench = load_bench(name)
+    size = bench.size("paper")
+    some = size.model_copy(update={"rows": size.rows[:: max(len(size.rows) // 3, 1)]})  # a few: each takes 0.1 s
+    costs = list(row_costs(bench.model_copy(update={"sizes": {"paper": some}}), A100, 8, "tf32"))
+    assert costs
+    assert all(0 < one.cost.gpu_hours < 20_000 for one in costs)

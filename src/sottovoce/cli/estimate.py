@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from sottovoce.estimate.audio import UserAudio
     from sottovoce.estimate.calibration import Calibration
     from sottovoce.estimate.cost import Estimate
-    from sottovoce.estimate.devices import Device
+    from sottovoce.estimate.devices import Device, Precision
 
 
 def estimate(
     preset: Annotated[
-        str | None, typer.Argument(metavar="PRESET", help="A built-in preset or a YAML file.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="PRESET", help="A preset, a YAML file, or a benchmark of the paper.", show_default=False
+        ),
     ] = None,
     settings: Settings = None,
     device: Annotated[
@@ -67,6 +70,8 @@ def estimate(
 
     Example: sotto estimate commonvoice-en --set federated.local.steps=10 --processes 32 --precision tf32
 
+    Example: sotto estimate dp-results --processes 32 --precision tf32
+
     Example: sotto estimate wide --audio CV-en-train --set participation.cohort_size=256 --device h100
     """
     if calibration:
@@ -76,9 +81,18 @@ def estimate(
         return
     if preset is None:
         raise ConfigError("Missing PRESET. See `sotto config list`; `sotto estimate --calibration` needs none.")
+    from sottovoce.bench.preset import bench_names
     from sottovoce.estimate.calibration import calibrate
     from sottovoce.estimate.cost import estimate as estimate_cost
 
+    if preset in bench_names():
+        if settings or train or audio or audio_mean_seconds or device == "here":
+            raise ConfigError(
+                f"{preset} is a benchmark: its rows say what they are trained on, and with what. Give only --device, "
+                "--tflops, --processes and --precision."
+            )
+        _print_bench(preset, _known_device(device, tflops), processes or 8, precision, as_json)
+        return
     resolved = resolve(preset, with_data(settings or [], train=train))
     users = _audio(resolved, audio, audio_mean_seconds, audio_std_seconds, utterance_seconds)
     count = processes or (ALL_CORES if device == "here" else 8)
@@ -116,18 +130,49 @@ def _audio(
 
 def _device(resolved: Resolved, users: "UserAudio", name: str, tflops: float | None) -> "Device":
     from sottovoce.estimate.cost import language_of
-    from sottovoce.estimate.devices import KNOWN, custom, here
+    from sottovoce.estimate.devices import here
     from sottovoce.estimate.work import local_work
 
-    if (tflops is not None) != (name == "custom"):
-        raise ConfigError("--device custom and --tflops go together. Give both, or a device that is known.")
-    if tflops is not None:
-        return custom(tflops)
-    if name == "here":
+    if name == "here" and tflops is None:
         steps, seconds = (users.mean(values) for values in local_work(resolved.config, users.seconds))
         step_seconds = seconds / steps if steps > 0 else resolved.config.batching.seconds
         return here(resolved.config, language_of(resolved.config), step_seconds, users.utterance_seconds)
-    return KNOWN[name]
+    return _known_device(name, tflops)
+
+
+def _known_device(name: str, tflops: float | None) -> "Device":
+    from sottovoce.estimate.devices import KNOWN, custom
+
+    if (tflops is not None) != (name == "custom"):
+        raise ConfigError("--device custom and --tflops go together. Give both, or a device that is known.")
+    return KNOWN[name] if tflops is None else custom(tflops)
+
+
+def _print_bench(name: str, device: "Device", processes: int, precision: "Precision | None", as_json: bool) -> None:
+    """Print what every run of a benchmark costs in the paper's size."""
+    from sottovoce.bench.cost import row_costs
+    from sottovoce.bench.preset import load_bench
+    from sottovoce.estimate.calibration import calibrate
+
+    found = list(row_costs(load_bench(name), device, processes, precision))
+    total = sum(one.cost.gpu_hours for one in found)
+    if as_json:
+        runs = [{"row": one.row.name, "kind": one.row.kind, **asdict(one.cost)} for one in found]
+        error = calibrate().summary()
+        print_json({"benchmark": name, "runs": runs, "gpu_hours": total, "error_on_the_paper": error})
+        return
+    rows = [
+        [one.row.name, one.row.kind, _short(one.cost.flops_per_run), _hours(one.cost.gpu_hours, one.cost.factor)]
+        for one in found
+    ]
+    title = f"{name}: {len(found)} runs on {device.name}, federated ones on {processes} of them"
+    print_table(title, ["run", "", "FLOPs", "GPU-hours"], rows, text_columns=2)
+    note(f"Together about {_short(total)} GPU-hours; runs that other benchmarks share are trained once.")
+    note(f"{_error(calibrate())} Central runs are estimated at the same pace. Our engine has not been timed on a GPU.")
+
+
+def _hours(hours: float, factor: float) -> str:
+    return f"{_short(hours / factor)} to {_short(hours * factor)}"
 
 
 def _rows(found: "Estimate") -> list[list[str]]:

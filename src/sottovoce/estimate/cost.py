@@ -234,3 +234,26 @@ def traffic(config: Config, layers: dict[str, int], processes: int) -> dict[str,
         "cohort_down": cohort * down,
         "cohort_up_integers": cohort * up,
     }
+
+
+@dataclass(frozen=True)
+class CentralEstimate:
+    """What central training costs, at the pace of the paper's federated runs: it prints none for central ones."""
+
+    flops_per_run: float
+    gpu_hours: float
+    factor: float
+
+
+def estimate_central(
+    config: Config, utterance_seconds: float, device: Device, precision: Precision | None = None
+) -> CentralEstimate:
+    """Estimate central training; a fixed time is counted for every micro-batch, as for a local step."""
+    size = describe(config, "tensor", language_of(config))
+    flops = sum(flops_per_second(config.model, size["tokens"], utterance_seconds).values())
+    pace = _pace(config, size["parameters"], device, precision or config.hardware.precision)
+    options = config.central
+    batches = options.steps * options.micro_batches
+    work = batches * options.micro_batch_seconds * flops
+    hours = (batches * pace.per_local_step + work * pace.per_flop) / 3600
+    return CentralEstimate(work, hours, max(pace.factor, _GUESSED_FACTOR))
