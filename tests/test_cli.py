@@ -32,7 +32,7 @@ def test_the_json_is_alone_on_stdout(sotto, make_table, tmp_path):
         ["data", "inspect", tmp_path / "s", "--rejected"],
         ["data", "stats", tmp_path / "s", "--figure", tmp_path / "f.png"],
         ["data", "export", tmp_path / "s", "ann/ann000", "--out", tmp_path / "a.wav"],
-        ["config", "show", "demo"],
+        ["config", "show", "quick"],
         ["config", "list"],
     ):
         outcome = sotto(*words, "--json")
@@ -131,7 +131,7 @@ def test_merging_on_the_command_line(sotto, make_table, tmp_path):
         (["data", "stats", "/nowhere"], "There is no store at /nowhere"),
         (["data", "stats", "/"], "/ holds no store"),
         (["data", "inspect", "/etc/hostname"], "There is no store at"),
-        (["config", "show", "demo", "--set", "sed=1"], "Did you mean 'seed'"),
+        (["config", "show", "quick", "--set", "sed=1"], "Did you mean 'seed'"),
         (["data", "prepare", "librispeech"], "Missing argument 'ROOT'"),
         (["data", "stat"], "No such command 'stat'"),
         (["--nonsense"], "No such option: --nonsense"),
@@ -160,11 +160,11 @@ def test_a_read_only_folder_is_one_line(sotto, make_table, tmp_path):
 
 
 def test_config_shows_where_values_come_from(sotto):
-    shown = sotto("config", "show", "demo", "--set", "batching.seconds=30", "--json").document
+    shown = sotto("config", "show", "quick", "--set", "batching.seconds=30", "--json").document
     assert shown["config"]["batching"]["seconds"] == 30
     assert shown["sources"]["batching.seconds"] == "--set batching.seconds"
-    assert shown["sources"]["corpus.speakers"] == "preset demo"
-    assert "default" in sotto("config", "show", "demo").stdout
+    assert shown["sources"]["corpus.speakers"] == "preset quick"
+    assert "default" in sotto("config", "show", "quick").stdout
 
 
 def test_help_and_version(sotto):

@@ -23,7 +23,7 @@ def test_every_value_says_where_it_came_from():
 
 def test_later_settings_win_and_values_are_yaml():
     config = resolve(
-        "demo", ["seed=1", "seed=2", "corpus.languages=[en, fr]", "batching.max_seconds_per_user=null"]
+        "quick", ["seed=1", "seed=2", "corpus.languages=[en, fr]", "batching.max_seconds_per_user=null"]
     ).config
     assert config.seed == 2
     assert config.corpus.languages == ("en", "fr")
@@ -31,10 +31,10 @@ def test_later_settings_win_and_values_are_yaml():
 
 
 def test_another_kind_of_corpus_replaces_the_whole_section(tmp_path):
-    (tmp_path / "mine.yaml").write_text("extends: demo\ncorpus: {kind: table, file: index.tsv}\n")
+    (tmp_path / "mine.yaml").write_text("extends: quick\ncorpus: {kind: table, file: index.tsv}\n")
     resolved = resolve(str(tmp_path / "mine.yaml"))
     assert resolved.config.corpus.kind == "table"
-    assert resolved.config.batching.seconds == resolve("demo").config.batching.seconds
+    assert resolved.config.batching.seconds == resolve("quick").config.batching.seconds
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_another_kind_of_corpus_replaces_the_whole_section(tmp_path):
 )
 def test_a_wrong_setting_is_one_line(settings, message):
     with pytest.raises(ConfigError, match=message) as error:
-        resolve("demo", settings)
+        resolve("quick", settings)
     assert "\n" not in str(error.value)
 
 

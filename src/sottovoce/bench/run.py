@@ -33,7 +33,7 @@ def is_done(job: Job) -> bool:
 def run_jobs(jobs: Sequence[Job], workers: int, announce: Announce) -> bool:
     """Run what is not done yet; return whether everything is done (a signal may stop it early)."""
     left = [job for job in jobs if not is_done(job)]
-    if left:
+    if left:  # the same on every process of torchrun: nothing is written before all have looked
         hardware = left[0].resolved.config.hardware
         run_workers(_run_all, (left, announce), hardware.processes(workers), hardware.threads_per_worker)
     return all(is_done(job) for job in jobs)

@@ -64,20 +64,29 @@ def run(
     results: Annotated[
         Path | None, typer.Option("--results", help="Also write the table into this Markdown file, in its own section.")
     ] = None,
+    prepare_only: Annotated[
+        bool, typer.Option("--prepare-only", help="Make the corpora and stop; under torchrun none are made.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train all rows of a benchmark that have not run yet, and print the table.
 
     A row that has run with the same configuration, code and data is not run again, whichever benchmark ran it. Killed
-    and started again, it goes on. The rows share the workers.
+    and started again, it goes on. The rows share the workers, or the processes of torchrun.
 
     Example: sotto bench run dp-results --size mini --seeds 3
     """
     from sottovoce.bench.results import collect
+    from sottovoce.distributed import leads
 
     bench = load_bench(name)
     chosen = choose_rows(bench, size, rows)
+    make_corpora(bench, size, chosen, out, workers)
+    if prepare_only:
+        return
     train_rows(name, bench, size, chosen, seeds, out, workers)
+    if not leads():
+        return
     shown = collect(name, bench, size, seeds, out, chosen)
     print_results(bench, shown, as_json)
     if results is not None:
@@ -106,7 +115,7 @@ def show(
     print_results(bench, collect(name, bench, size, seeds, out, choose_rows(bench, size, rows)), as_json)
 
 
-def choose_rows(bench: Bench, size: str, names: str | None) -> Sequence[Row]:
+def choose_rows(bench: Bench, size: SizeName, names: str | None) -> Sequence[Row]:
     """Return the rows that were asked for."""
     chosen = bench.size(size)
     wanted = [] if names is None else [name.strip() for name in names.split(";")]
@@ -115,18 +124,34 @@ def choose_rows(bench: Bench, size: str, names: str | None) -> Sequence[Row]:
     return [chosen.row(name) for name in wanted] if wanted else chosen.rows
 
 
-def train_rows(name: str, bench: Bench, size: str, rows: Sequence[Row], seeds: int, out: Path, workers: int) -> None:
-    """Make the corpora and train every row that has not run yet; raise where it was stopped before the end."""
-    from sottovoce.bench.corpora import prepare_parts
-    from sottovoce.bench.plan import plan, wanted_parts
-    from sottovoce.bench.run import is_done, run_jobs
+def make_corpora(bench: Bench, size: SizeName, rows: Sequence[Row], out: Path, workers: int) -> None:
+    """Make the corpora and parts that rows need, unless they are there."""
+    from sottovoce.bench.corpora import find_part, prepare_parts
+    from sottovoce.bench.plan import wanted_parts
+    from sottovoce.processes import under_torchrun
 
-    parts = wanted_parts(bench.size(size), rows)
+    chosen = bench.size(size)
+    parts = wanted_parts(chosen, rows)
+    if under_torchrun():
+        if any(find_part(chosen, part, out) is None for part in parts):
+            raise ConfigError("Under torchrun no corpus is made. Run this once without torchrun, with --prepare-only.")
+        return
     with ProgressDisplay() as progress:
-        prepare_parts(bench.size(size), parts, out, workers, progress)
+        prepare_parts(chosen, parts, out, workers, progress)
+
+
+def train_rows(
+    name: str, bench: Bench, size: SizeName, rows: Sequence[Row], seeds: int, out: Path, workers: int
+) -> None:
+    """Train every row that has not run yet, on corpora that are there; raise where it was stopped before the end."""
+    from sottovoce.bench.plan import plan
+    from sottovoce.bench.run import is_done, run_jobs
+    from sottovoce.distributed import leads
+
     jobs = plan(name, bench, size, rows, range(seeds), out) or []
     left = len({job.key for job in jobs if not is_done(job)})
-    note(f"{name}: {left} of {len({job.key for job in jobs})} runs are left to do.")
+    if leads():
+        note(f"{name}: {left} of {len({job.key for job in jobs})} runs are left to do.")
     if not run_jobs(jobs, workers, announce):
         raise DataError(f"{name} was stopped before the end. Run the same command again to go on.")
 
