@@ -64,6 +64,9 @@ def run(
     results: Annotated[
         Path | None, typer.Option("--results", help="Also write the table into this Markdown file, in its own section.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Also write a page with the figures of all rows: a file .html.")
+    ] = None,
     prepare_only: Annotated[
         bool, typer.Option("--prepare-only", help="Make the corpora and stop; under torchrun none are made.")
     ] = False,
@@ -89,6 +92,12 @@ def run(
         return
     shown = collect(name, bench, size, seeds, out, chosen)
     print_results(bench, shown, as_json)
+    if report is not None:
+        from sottovoce.bench.results import note_rows
+        from sottovoce.reports.page import write_report
+
+        write_report(note_rows(name, bench, size, seeds, out, chosen), report, f"{name}: {bench.about}")
+        note(f"The page is {report}.")
     if results is not None:
         from sottovoce.reports.sections import write_section
 
