@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.cli import bench, config, data, demo, estimate, privacy, recognise, train
+from sottovoce.cli import bench, config, data, demo, estimate, privacy, recognise, report, train
 from sottovoce.cli.console import note
 from sottovoce.errors import SottoError
 from sottovoce.processes import leave, under_torchrun
@@ -27,6 +27,7 @@ app.add_typer(bench.app, name="bench")
 app.command("eval")(recognise.evaluate)
 app.command("transcribe")(recognise.transcribe)
 app.command("model")(recognise.model)
+app.command("report")(report.report)
 app.command("demo")(demo.demo)
 app.command("estimate")(estimate.estimate)
 

@@ -10,6 +10,7 @@ batches need no model and may be prepared ahead of time.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,13 @@ class LocalBatch:
     def __len__(self) -> int:
         """Return the number of utterances."""
         return sum(map(len, self.micro))
+
+
+class LocalStep(NamedTuple):
+    """What one local step saw, on the device: nothing here makes the host wait."""
+
+    loss: Tensor  # the mean loss before the step
+    gradient_norm: Tensor  # before local clipping
 
 
 def planned_batches(
@@ -79,8 +87,8 @@ class Client:
         recogniser.encoder.train()
         recogniser.flat.load_(theta)
 
-    def step_(self, recogniser: Recogniser, theta: Tensor, batch: LocalBatch) -> Tensor:
-        """Take one local step; return the mean loss before it, without waiting for the device."""
+    def step_(self, recogniser: Recogniser, theta: Tensor, batch: LocalBatch) -> LocalStep:
+        """Take one local step, without waiting for the device; the gradient that theta_k moved by stays in place."""
         flat, options = recogniser.flat, recogniser.options
         flat.gradient.zero_()
         kept = batch.streams.kept_blocks(options.blocks, options.layer_drop)
@@ -89,11 +97,11 @@ class Client:
             loss += add_gradient(recogniser, micro, kept, 1 / len(batch))
         if self.local.prox_mu:
             flat.gradient.add_(flat.theta - theta, alpha=self.local.prox_mu)  # exactly nothing at distance 0
+        norm = torch.linalg.vector_norm(flat.gradient)
         if self.local.gradient_clip is not None:
-            norm = torch.linalg.vector_norm(flat.gradient)
             flat.gradient.mul_(torch.clamp(self.local.gradient_clip / norm, max=1.0))
         flat.theta.sub_(flat.gradient, alpha=self.local.lr)
-        return loss / len(batch)
+        return LocalStep(loss / len(batch), norm)
 
     def delta_(self, recogniser: Recogniser, theta: Tensor) -> Tensor:
         """Return Delta_k = theta - theta_k, in the place of the gradient."""

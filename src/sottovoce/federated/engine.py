@@ -7,7 +7,7 @@ not depend on their order, the number of processes changes no bit. Nothing grows
 
 import hashlib
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +20,7 @@ from sottovoce.data.population import Population
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
 from sottovoce.federated.client import Client, LocalBatch
-from sottovoce.federated.figures import Figures
+from sottovoce.federated.figures import CLOSELY, Figures, LocalGradients
 from sottovoce.federated.weights import user_weights
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import AnyOptimizer, State
@@ -68,7 +68,7 @@ class Engine:
         shrinks = self.mechanism.participation.q_min is not None
         noise = None if shrinks else self._noise(t, sums.total, figures)
         with figures.timed("users"):
-            self._train(t, cohort[mine], weights[mine], sums.total, largest, figures)
+            self._train(t, cohort, weights, mine, sums.total, largest, figures)
         with figures.timed("sum"):
             self._take_notes(sums.reduce_(self._notes(figures)), figures)
         if shrinks:
@@ -79,7 +79,8 @@ class Engine:
         with figures.timed("server"):
             average = self.mechanism.average(sums.total)
             if self.group.leads:
-                figures.released(average, None if noise is None else self.mechanism.average(noise))
+                noise = None if noise is None else self.mechanism.average(noise)
+                figures.released(average, noise, self._divisor(noise, int(weights.sum())))
             figures.trust_ratios = self.server.step(
                 self.theta, average, self.state, central_lr, self.mechanism.partition
             )
@@ -137,6 +138,15 @@ class Engine:
         total.add_(self.group.sum_(noise))
         return noise if self.mechanism.privacy.diagnostics else None
 
+    def _divisor(self, noise: Tensor | None, cohort_weight: int) -> float | None:
+        """Return what the users' sum was divided by; None where diagnostics are off, or its noise is not known."""
+        mechanism = self.mechanism
+        if not mechanism.privacy.diagnostics or (noise is None and any(mechanism.noise_stds)):
+            return None
+        if mechanism.participation.q_min is None:
+            return mechanism.divisor
+        return max(mechanism.divisor, cohort_weight * mechanism.weight_unit)
+
     def _cohort(self, t: int) -> tuple[Users, Users]:
         """Return who takes part and how much each counts: the same on every process, told to nobody else."""
         cohort = self.mechanism.draw_cohort(len(self.population), self._randomness("cohort", t))
@@ -163,27 +173,37 @@ class Engine:
             add_noise_(total, self.mechanism.partition, stds, self._noise_source(t, 0))
         return total.clone() if self.mechanism.privacy.diagnostics else None
 
-    def _train(self, t: int, users: Users, weights: Users, total: Tensor, largest: int, figures: Figures) -> None:
-        """Train the users one after another and add their clipped deltas to the sum."""
-        numbers = dict(zip(users.tolist(), weights.tolist(), strict=True))
+    def _train(
+        self, t: int, cohort: Users, weights: Users, mine: Users, total: Tensor, largest: int, figures: Figures
+    ) -> None:
+        """Train this process' users one after another and add their clipped deltas to the sum."""
+        flat, mechanism = self.recogniser.flat, self.mechanism
+        users = dict(zip(cohort[mine].tolist(), weights[mine].tolist(), strict=True))
+        closely = set(cohort[t % CLOSELY :: CLOSELY].tolist())  # the same ones for any number of workers
+        watch = LocalGradients(mechanism.partition, self.client.local, on=mechanism.privacy.diagnostics)
         losses: list[Tensor] = []
         for user, batch in ahead(self._local_batches(t, users), _BATCHES_AHEAD):
             if not losses:
                 self.client.start_(self.recogniser, self.theta)
+                watch.begin(closely=user in closely)
             if batch is not None:
-                losses.append(self.client.step_(self.recogniser, self.theta, batch))
+                step = self.client.step_(self.recogniser, self.theta, batch)
+                watch.step(flat.gradient, step.gradient_norm)
+                losses.append(step.loss)
                 continue
+            watch.stopped_(self.theta, flat)
             delta = self.client.delta_(self.recogniser, self.theta)
-            clipped = add_clipped_(total, delta, numbers[user], self.mechanism, largest)
+            clipped = add_clipped_(total, delta, users[user], mechanism, largest)
             if clipped is None:
                 figures.failed()
             else:
-                figures.user(*clipped, float(torch.stack(losses).mean()) if losses else None)
+                loss = float(torch.stack(losses).mean()) if losses else None
+                figures.user(*clipped, loss, users[user] * mechanism.weight_unit, watch.ended(clipped[0]))
             losses = []
 
-    def _local_batches(self, t: int, users: Users) -> Iterator[tuple[int, LocalBatch | None]]:
+    def _local_batches(self, t: int, users: Iterable[int]) -> Iterator[tuple[int, LocalBatch | None]]:
         """Yield the local batches of all users in a row; None ends a user."""
-        for user in users.tolist():
+        for user in users:
             for batch in self.client.batches(t, self.population.key_of(user), self.population.rows_of(user)):
                 yield user, batch
             yield user, None

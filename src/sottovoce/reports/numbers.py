@@ -1,0 +1,40 @@
+"""Numbers as people read them. Privacy is never rounded in our favour."""
+
+import math
+
+from sottovoce.privacy.accounting import rounded_up
+
+NONE = "–"
+PROTECTS_NOBODY = 50.0  # an epsilon beyond this is said to be what it is
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Return a share in percent, without the sign."""
+    return NONE if share is None or not math.isfinite(share) else f"{100 * share:.{digits}f}"
+
+
+def epsilon(value: float | None) -> str:
+    """Return an epsilon, rounded up."""
+    return NONE if value is None else _short_exponent(rounded_up(value))
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number with some digits: 0.00123, 12.3, 3e-6, 1.2e9."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    return _short_exponent(f"{value:.{digits}g}")
+
+
+def count(value: float | None) -> str:
+    """Return how many, with separators: 34,753; 204,800; 69.5 million."""
+    if value is None:
+        return NONE
+    if value >= 1e6 and value % 1000 == 0:
+        return f"{value / 1e6:,.6g} million"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.6g}"
+
+
+def _short_exponent(text: str) -> str:
+    """Turn 3e-06 into 3e-6."""
+    mantissa, mark, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent)}" if mark else text

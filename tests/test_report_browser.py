@@ -1,0 +1,191 @@
+"""The page in a real browser: narrow and wide, light and dark, without errors and without scrolling sideways."""
+
+import base64
+import fcntl
+import itertools
+import json
+import os
+import select
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from report_runs import four_runs
+
+BROWSER = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs a browser: install Debian's chromium")
+WIDTHS, SCHEMES = (390, 1280), ("light", "dark")
+
+
+class Browser:
+    """Chromium without a window, told what to do through a pair of pipes (its DevTools protocol, no library needed)."""
+
+    def __init__(self, profile: Path) -> None:
+        """Start it with an empty profile."""
+        (commands, self._write), (self._read, answers) = os.pipe(), os.pipe()
+        # Out of the way of 3 and 4, where the browser looks for them.
+        theirs = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 64) for end in (commands, answers)]
+        words = [
+            *(str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"),
+            *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+            *(f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"),
+        ]
+        actions = [
+            *((os.POSIX_SPAWN_DUP2, mine, wanted) for mine, wanted in zip(theirs, (3, 4), strict=True)),
+            *((os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)),
+        ]
+        self._pid = os.posix_spawn(words[0], words, os.environ, file_actions=actions)
+        for end in (commands, answers, *theirs):
+            os.close(end)
+        self._numbers, self._rest = itertools.count(1), b""
+        self._session: str | None = None
+        self._loaded = False
+        self.complaints: list[str] = []
+        self.asked_for: list[str] = []
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network", "Inspector"):
+            self.ask(f"{domain}.enable")
+
+    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Send a command and return its result; what the page says meanwhile is kept."""
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": parameters}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        for answer in self._answers():
+            if answer.get("id") == number:
+                assert "error" not in answer, answer
+                return answer["result"]
+            self._note(answer)
+        raise AssertionError("The browser ended.")
+
+    def wait_for_loading(self) -> None:
+        """Wait until the page is there: that may be told before or after the answer to opening it."""
+        while not self._loaded:
+            self._note(next(self._answers()))
+
+    def _answers(self) -> Iterator[dict[str, Any]]:
+        while True:
+            while b"\0" not in self._rest:
+                assert select.select([self._read], [], [], 60)[0], "The browser does not answer."
+                more = os.read(self._read, 1 << 20)
+                if not more:
+                    return
+                self._rest += more
+            message, _, self._rest = self._rest.partition(b"\0")
+            yield json.loads(message)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        method, parameters = event.get("method"), event.get("params", {})
+        assert method != "Inspector.targetCrashed", "The page's process has ended."
+        if method == "Runtime.exceptionThrown":
+            self.complaints.append(parameters["exceptionDetails"]["text"])
+        elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
+            self.complaints.append(str(parameters["args"]))
+        elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(parameters["entry"]["text"])
+        elif method == "Page.loadEventFired":
+            self._loaded = True
+        elif method == "Network.requestWillBeSent":
+            self.asked_for.append(parameters["request"]["url"])
+
+    def show(self, page: Path, width: int, scheme: str) -> None:
+        """Open a page on a screen of this width, in this colour scheme."""
+        phone = width < 600
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=phone)
+        self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self._loaded = False
+        self.ask("Page.navigate", url=page.absolute().as_uri())
+        self.wait_for_loading()
+
+    def measure(self, script: str) -> Any:
+        """Return the value of an expression in the page."""
+        return self.ask("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
+
+    def picture(self, path: Path) -> bytes:
+        """Save the whole page as a PNG."""
+        data = self.ask("Page.captureScreenshot", captureBeyondViewport=True, format="png")["data"]
+        path.write_bytes(base64.b64decode(data))
+        return path.read_bytes()
+
+    def close(self) -> None:
+        """End it."""
+        self._session = None
+        self.ask("Browser.close")
+        os.close(self._write)
+        os.close(self._read)
+        os.waitpid(self._pid, 0)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    started = Browser(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def page() -> Path:
+    return four_runs().page
+
+
+OPEN_ALL = "document.querySelectorAll('details').forEach(one => { one.open = true })"
+# What sticks out of the page although nothing it lies in scrolls.
+STICKING_OUT = """
+[...document.querySelectorAll('body *')]
+  .filter(one => !one.closest('.scroll') && !one.closest('svg'))
+  .filter(one => one.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5)
+  .map(one => one.outerHTML.slice(0, 80))
+"""
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
+INK = "getComputedStyle(document.querySelector('svg text')).fill"
+
+
+def brightness(colour: str) -> float:
+    """Return how bright a colour such as rgb(1, 2, 3) is, from 0 to 255."""
+    return sum(map(float, colour[colour.index("(") + 1 : -1].split(",")[:3])) / 3
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_page_on_a_screen(browser: Browser, page: Path, tmp_path: Path, width: int, scheme: str) -> None:
+    browser.show(page, width, scheme)
+    assert browser.measure("innerWidth") == width
+    for script in ("", OPEN_ALL):
+        browser.measure(script)
+        widths = browser.measure("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+        assert widths[0] <= widths[1] == width
+        assert browser.measure(STICKING_OUT) == []
+    background, ink = brightness(browser.measure(BACKGROUND)), brightness(browser.measure(INK))
+    assert (background > 200 and ink < 80) if scheme == "light" else (background < 60 and ink > 180)
+    sizes = browser.measure("[...document.querySelectorAll('svg text')].map(one => one.getBoundingClientRect().height)")
+    assert min(size for size in sizes if size) >= 9  # letters of figures stay readable
+    panels = browser.measure(
+        "[...document.querySelectorAll('.panel svg')].map(one => one.getBoundingClientRect().width)"
+    )
+    assert all(250 < panel <= width for panel in panels)
+
+    picture = browser.picture(tmp_path / f"{width}-{scheme}.png")
+    assert struct.unpack(">I", picture[16:20])[0] == width
+    assert len(picture) > 100_000
+    assert browser.complaints == []
+    assert set(browser.asked_for) == {page.as_uri()}  # nothing is fetched, from this machine or any other
+
+
+def test_the_measurements_would_find_something(browser: Browser, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.html"
+    bad.write_text("<p style='width: 3000px'>wide</p><script>console.error('no'); missing()</script><img src='no.png'>")
+    before = len(browser.asked_for)
+    browser.show(bad, 390, "light")
+    assert browser.measure("document.documentElement.scrollWidth") > 390
+    assert browser.measure(STICKING_OUT)
+    assert len(browser.complaints) >= 2
+    assert len(browser.asked_for) == before + 2
