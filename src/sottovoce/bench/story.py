@@ -49,12 +49,13 @@ def _noise(wer: Mapping[str, Spread]) -> str:
     base, whole, layers = wer["federated"], wer["global"], wer["dim"]
     costs = f"noise costs {_points(whole, base)} points with global clipping and {_points(layers, base)} with dim"
     differences = [one - other for one, other in zip(whole.values, layers.values, strict=True)]
-    seeds = f"in {sum(difference > 0 for difference in differences)} of {len(differences)} seeds"
+    better = sum(difference > 0 for difference in differences)
+    seeds = f"dim is better with {better} of {len(differences)} seeds"
     if len(differences) == 1:
-        seeds = "with one seed, which proves little: see --seeds"
+        seeds = "one seed proves little: --seeds 3 shows the spread"
     if sum(differences) > 0:
-        return f"As in the paper, {costs}; per-layer is better {seeds}."
-    return f"Unlike in the paper, {costs}: per-layer clipping does not help here ({seeds} it is better)."
+        return f"As in the paper, {costs} ({seeds})."
+    return f"Unlike in the paper, {costs}: clipping layer by layer does not help here ({seeds})."
 
 
 def _points(one: Spread, base: Spread) -> str:

@@ -101,7 +101,7 @@ def run(
     if results is not None:
         from sottovoce.reports.sections import write_section
 
-        write_section(results, f"bench {name}", section(name, bench, size, shown))
+        write_section(results, f"bench {name}", section(f"sotto bench run {name} --size {size}", bench, shown))
         note(f"The table is in {results}.")
 
 
@@ -188,9 +188,8 @@ def print_results(bench: Bench, shown: "Sequence[Shown]", as_json: bool) -> None
     note(f"The paper finds: {bench.finding}")
 
 
-def section(name: str, bench: Bench, size: str, shown: "Sequence[Shown]") -> str:
-    """Return the section of a Markdown file that holds the table."""
+def section(command: str, bench: Bench, shown: "Sequence[Shown]") -> str:
+    """Return the section of a Markdown file that holds the table, and the command that made it."""
     from sottovoce.bench.results import markdown
 
-    command = f"sotto bench run {name} --size {size}"
     return f"{bench.about} ({bench.source}). `{command}`\n\n{markdown(shown)}\n\nThe paper finds: {bench.finding}\n"

@@ -60,5 +60,5 @@ def demo(
     note(f"The whole story, with figures: {page}")
     if results is not None:
         lines = "\n".join(f"- {sentence}" for sentence in told)
-        write_section(results, _NAME, f"{section(_NAME, bench, 'mini', shown)}\n{lines}\n")
+        write_section(results, _NAME, f"{section('sotto demo', bench, shown)}\n{lines}\n")
         note(f"The table is in {results}.")
