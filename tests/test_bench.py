@@ -9,15 +9,17 @@ import time
 
 import pytest
 
-from sottovoce.bench.corpora import choose, prepare_parts
+from sottovoce.bench.corpora import choose, find_part, prepare_parts
 from sottovoce.bench.cost import row_costs
 from sottovoce.bench.plan import configure, plan, wanted_parts, with_models
 from sottovoce.bench.preset import Part, bench_names, load_bench
 from sottovoce.bench.results import Spread, claimed, collect, markdown, table
 from sottovoce.bench.run import is_done
 from sottovoce.data.store import Store
-from sottovoce.errors import ConfigError, DataError
+from sottovoce.errors import ConfigError, DataError, PrivacyError
 from sottovoce.estimate.devices import A100
+from sottovoce.files import sha256_of
+from sottovoce.model.recogniser import MODEL_FILE
 from sottovoce.privacy.accounting import Event, pld, rdp
 from sottovoce.processes import no_progress
 from sottovoce.reports.sections import write_section
@@ -39,7 +41,8 @@ sizes:
     corpora: {voices: {kind: synthetic, speakers: 20, domain: both, vocabulary: 12, mean_utterances: 2,
                        max_utterances: 3}}
     parts:
-      clean: {corpus: voices, where: {domain: clean}}
+      home: {corpus: voices, where: {domain: clean}, speakers: ":2"}
+      clean: {corpus: voices, where: {domain: clean}, speakers: "2:"}
       dev: {corpus: voices, where: {domain: noisy}, speakers: ":2"}
       test: {corpus: voices, where: {domain: noisy}, speakers: "2:40%"}
       users: {corpus: voices, where: {domain: noisy}, speakers: "40%:"}
@@ -48,7 +51,7 @@ sizes:
     dev: dev
     test: test
     rows:
-      - {name: seed, is: seed-model, also: [clean]}
+      - {name: seed, is: seed-model, also: [home]}
       - {name: noise, seed_model: seed-model, like: printed}
       - {name: none, seed_model: seed-model, set: [privacy.sigma_dp=0, privacy.clipping=none]}
     claims: [{row: noise, cohort_size: 4000, population: 14000}]
@@ -79,8 +82,9 @@ def sotto(*words, **options):
 
 def jobs_of(preset, out, seeds=1):
     bench = load_bench(preset)
+    for part in bench.size("mini").parts:
+        find_part(bench.size("mini"), part, out, make=True)
     jobs = plan("tiny", bench, "mini", bench.size("mini").rows, range(seeds), out)
-    assert jobs is not None
     return {job.row.name: job for job in jobs}
 
 
@@ -88,7 +92,13 @@ def test_parts_are_disjoint_slices_of_speakers_in_an_order_of_their_own(out, pre
     size = load_bench(preset).size("mini")
     parts = prepare_parts(size, size.parts, out, 1, no_progress)
     names = {name: set(part.speakers.read_text().split()) for name, part in parts.items()}
-    assert {name: len(found) for name, found in names.items()} == {"clean": 10, "dev": 2, "test": 2, "users": 6}
+    assert {name: len(found) for name, found in names.items()} == {
+        "home": 2,
+        "clean": 8,
+        "dev": 2,
+        "test": 2,
+        "users": 6,
+    }
     assert len(set().union(*names.values())) == 20
     assert sorted(names["dev"]) != [f"en-noisy-{number:05d}" for number in range(2)]  # drawn, not the first ones
 
@@ -123,7 +133,6 @@ def test_a_run_is_known_by_its_content(out, preset, tmp_path):
     changed = jobs_of(str(other), out)
     assert changed["noise"].key != jobs["noise"].key  # its seed model is another one
     seeded = plan("tiny", load_bench(preset), "mini", load_bench(preset).size("mini").rows, [1], out)
-    assert seeded is not None
     assert not {job.key for job in seeded} & {job.key for job in jobs.values()}
 
 
@@ -138,12 +147,52 @@ def test_what_has_run_is_not_run_again(out, preset):
     assert after == before
 
 
+def test_other_speakers_under_the_same_name_are_evaluated_anew(out, preset, tmp_path):
+    other = tmp_path / "other.yaml"
+    other.write_text(TINY.replace('speakers: "2:40%"', 'speakers: "2:3"'))
+    jobs = jobs_of(str(other), out)
+    assert jobs["noise"].key == jobs_of(preset, out)["noise"].key
+    assert not is_done(jobs["noise"])
+    bench = load_bench(str(other))
+    shown = collect("other", bench, "mini", 1, out, bench.size("mini").rows)
+    assert all("test" not in one.wer for one in shown)
+
+
+def test_speakers_of_training_are_not_evaluated_on(out, tmp_path):
+    other = tmp_path / "other.yaml"
+    other.write_text(TINY.replace("    test: test\n", "    test: users\n"))
+    with pytest.raises(DataError, match="share"):
+        jobs_of(str(other), out)
+
+
+def test_rows_whose_corpus_is_missing_do_not_hide_the_others(out, tmp_path):
+    other = tmp_path / "other.yaml"
+    voices = "corpora: {voices: {kind: synthetic, speakers: 20,"
+    more = "corpora: {missing: {kind: synthetic, speakers: 4}, voices: {kind: synthetic, speakers: 20,"
+    other.write_text(
+        TINY.replace(voices, more)
+        .replace("      home: {corpus", "      nobody: {corpus: missing}\n      home: {corpus")
+        .replace("      - {name: none,", "      - {name: later, train: nobody}\n      - {name: none,")
+    )
+    bench = load_bench(str(other))
+    shown = {one.row.name: one for one in collect("other", bench, "mini", 1, out, bench.size("mini").rows)}
+    assert "test" in shown["noise"].wer
+    assert not shown["later"].wer
+
+
+def test_without_a_guarantee_there_is_no_claim(preset):
+    size = load_bench(preset).size("mini")
+    config = configure(size, size.rows[2]).config
+    with pytest.raises(PrivacyError, match="nothing to claim of the row 'noise'"):
+        claimed(config, size.claims[0])
+
+
 def test_ours_and_the_papers_stand_side_by_side(out, preset):
     document = json.loads((out / "shown.json").read_text())
     rows = {row["row"]: row for row in document["rows"]}
     assert rows["noise"]["paper"] == {"dev": 12.5, "test": 14.0}
     assert rows["seed"]["paper"] == {}
-    assert set(rows["seed"]["ours"]) == {"dev", "test", "clean"}
+    assert set(rows["seed"]["ours"]) == {"dev", "test", "home"}
     assert rows["seed"]["simulated"] is None
     assert rows["none"]["simulated"]["epsilon_rdp"] is None
     assert rows["noise"]["simulated"]["epsilon_rdp"] > 0
@@ -151,6 +200,7 @@ def test_ours_and_the_papers_stand_side_by_side(out, preset):
     text = markdown(collect("tiny", bench, "mini", 1, out, bench.size("mini").rows))
     assert text in (out / "results.md").read_text()
     assert "12.5" in text
+    assert "seed, on home: ours" in (out / "results.md").read_text()
 
 
 def test_a_claim_is_the_same_noise_at_other_sizes(preset):
@@ -165,7 +215,7 @@ def test_without_runs_only_the_papers_numbers_are_shown(preset, tmp_path):
     bench = load_bench(preset)
     lines = table(collect("tiny", bench, "mini", 1, tmp_path, bench.size("mini").rows))
     assert [line[1:3] for line in lines] == [["-", "-"]] * 3
-    assert lines[1][-2:] == ["12.5", "14"]
+    assert lines[1][-2:] == ["12.5", "14.0"]
 
 
 def test_a_killed_benchmark_goes_on_and_ends_with_the_same_bits(out, preset, tmp_path):
@@ -177,14 +227,10 @@ def test_a_killed_benchmark_goes_on_and_ends_with_the_same_bits(out, preset, tmp
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert sotto("bench", "run", preset, "--out", tmp_path, "--workers", "1").returncode == 0
+    assert sotto("bench", "run", preset, "--out", tmp_path / "whole", "--workers", "1").returncode == 0
     for job in jobs_of(preset, out).values():
-        if job.kind == "federated":  # the same for any number of workers
-            continue
-        one, other = (folder / "runs" / job.folder.name / "evaluation.json" for folder in (out, tmp_path))
-        assert other.exists()
-        assert one.exists()
-    keys = {job.folder.name for job in jobs_of(preset, out).values()}
-    assert {folder.name for folder in (tmp_path / "runs").iterdir()} == keys
+        one, other = (folder / "runs" / job.folder.name for folder in (tmp_path / "whole", tmp_path))
+        assert sha256_of(other / "last" / MODEL_FILE) == sha256_of(one / "last" / MODEL_FILE)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +245,12 @@ def test_a_killed_benchmark_goes_on_and_ends_with_the_same_bits(out, preset, tmp
             "needs the corpus 'voice'",
         ),
         (("sizes:", "size:"), "no `sizes`"),
+        (("is: seed-model, also", "is: noise, seed_model: none, also"), "is 'noise' as it is"),
+        (("kind: central, train: clean}", "kind: central, train: clean, seed_model: seed-model}"), "needs itself"),
+        (("{name: seed-model,", "{name: seed-modell,"), "has another name inside"),
+        (("{row: noise,", "{row: seed,"), "which is not federated"),
+        (("preset: quick\n    set:", "set:"), "preset"),
+        (("about: a benchmark for tests", "about: [1]"), "about"),
         (('"2:40%"', '"2-4"'), "speakers"),
     ],
 )

@@ -418,7 +418,9 @@ def test_every_number_is_of_a_table_or_a_caption():
 def test_wrong_recipes_are_one_line(tmp_path: Path, rows: str, message: str):
     recipes = "{small: {set: [seed=1]}, round: {recipe: [again]}, again: {recipe: [round]}}"
     file = tmp_path / "mine.yaml"
-    file.write_text(f"about: a\nsource: b\nfinding: c\nsizes: {{mini: {{recipes: {recipes}, rows: {rows}}}}}\n")
+    file.write_text(
+        f"about: a\nsource: b\nfinding: c\nsizes: {{mini: {{preset: quick, recipes: {recipes}, rows: {rows}}}}}\n"
+    )
     with pytest.raises(ConfigError, match=message) as error:
         load_bench(str(file))
     assert "\n" not in str(error.value)

@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from sottovoce.bench.corpora import find_part
 from sottovoce.bench.preset import Bench, Row, Size
 from sottovoce.config import Resolved, resolve
-from sottovoce.data.selection import Selection
+from sottovoce.data.selection import Selection, require_disjoint
+from sottovoce.errors import ConfigError
 
 # Rooms whose code has no part in what a run computes.
 _NO_PART = {"cli", "reports", "bench", "estimate", "presets", "__pycache__"}
@@ -32,10 +33,9 @@ _IN_KEY = {
     ),
 }
 _NOT_IN_KEY = {
-    "central": {"checkpoint_every", "evaluate_every", "max_minutes", "layer_norms_every"},
+    "central": {"checkpoint_every", "evaluate_every", "layer_norms_every"},
     "federated": {"checkpoint_every"},
     "privacy": {"diagnostics"},
-    "hardware": {"device"},
 }
 
 
@@ -51,6 +51,7 @@ class Job:
     resolved: Resolved
     parts: Mapping[str, str | None]  # train, dev, test: names of parts
     selections: Mapping[str, Selection]  # of those parts, and of others that are evaluated
+    hashes: Mapping[str, str]  # of what those parts select
     key: str
     folder: Path
 
@@ -95,35 +96,39 @@ def with_models(size: Size, rows: Iterable[Row]) -> Iterator[Row]:
         yield from visit(row)
 
 
-def plan(
-    name: str, bench: Bench, size_name: str, rows: Iterable[Row], seeds: Iterable[int], out: Path
-) -> list[Job] | None:
-    """Return the runs of some rows in the order to run them; None where a corpus has not been made yet."""
+def plan(name: str, bench: Bench, size_name: str, rows: Iterable[Row], seeds: Iterable[int], out: Path) -> list[Job]:
+    """Return the runs of some rows in the order to run them, but for those whose corpus has not been made yet."""
     size = bench.size(size_name)
     jobs: list[Job] = []
     for seed in seeds:
         made: dict[str, Job] = {}
         for row in with_models(size, rows):
             job = _job(name, size_name, size, row, seed, made, out)
-            if job is None:
-                return None
-            made[row.name] = job
-            jobs.append(job)
+            if job is not None:
+                made[row.name] = job
+                jobs.append(job)
     return jobs
 
 
 def _job(bench: str, size_name: str, size: Size, row: Row, seed: int, made: Mapping[str, Job], out: Path) -> Job | None:
     origin = row if row.same is None else size.row(row.same)
-    parts = {**size.part_of(origin), **{key: value for key, value in size.part_of(row).items() if key != "train"}}
+    parts = {**size.part_of(row), "train": size.part_of(origin)["train"]}
+    if parts["train"] is None:
+        raise ConfigError(f"The row {origin.name!r} does not say what it is trained on: give it `train`.")
     wanted = {part for part in (*parts.values(), *row.also) if part is not None}
     selections = {part: selection for part in wanted if (selection := find_part(size, part, out)) is not None}
-    if wanted - selections.keys():
+    if wanted - selections.keys() or (origin.seed_model is not None and origin.seed_model not in made):
         return None
+    opened = {part: selection.open() for part, selection in selections.items()}
+    for part in (parts["dev"], parts["test"], *row.also):
+        if part is not None:
+            require_disjoint(opened[parts["train"]], opened[part], (f"{row.name}: {parts['train']}", part))
     base = None if origin.seed_model is None else made[origin.seed_model]
     resolved = configure(size, origin, seed)
     roles = {"train": parts["train"], "dev": parts["dev"] if origin.kind == "federated" else None}
     chosen = {role: selections[part] for role, part in roles.items() if part is not None}
-    key = _key(origin.kind, resolved, {role: one.open().hash for role, one in chosen.items()}, base)
+    hashes = {part: population.hash for part, population in opened.items()}
+    key = _key(origin.kind, resolved, {role: hashes[part] for role, part in roles.items() if part is not None}, base)
     data = {
         **{role: selection.model_dump(mode="json") for role, selection in chosen.items()},
         "seed_model": None if base is None else str(base.folder / "last"),
@@ -132,7 +137,7 @@ def _job(bench: str, size_name: str, size: Size, row: Row, seed: int, made: Mapp
     resolved = resolve(size.preset, [*size.settings, *origin.settings, f"seed={seed}", *settings])
     label = row.name if seed == 0 else f"{row.name}, seed {seed}"
     shown = row.model_copy(update={"kind": origin.kind})
-    return Job(bench, size_name, shown, seed, label, resolved, parts, selections, key, out / "runs" / key[:16])
+    return Job(bench, size_name, shown, seed, label, resolved, parts, selections, hashes, key, out / "runs" / key[:16])
 
 
 def _key(kind: str, resolved: Resolved, data: Mapping[str, str], base: Job | None) -> str:

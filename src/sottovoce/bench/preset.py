@@ -74,7 +74,7 @@ class Size(BaseModel):
     model_config = _STRICT
 
     extends: tuple[str, ...] = Field((), description="shared files that are laid below")
-    preset: str = Field("", description="the configuration that every row starts from")
+    preset: str = Field(min_length=1, description="the configuration that every row starts from")
     settings: tuple[str, ...] = Field((), alias="set")
     unstated: tuple[str, ...] = ()
     corpora: dict[str, CorpusOption] = Field(default_factory=dict)
@@ -107,19 +107,34 @@ class Size(BaseModel):
         twice = {name for name in names if names.count(name) > 1 or name in self.models}
         if twice:
             raise ValueError(f"two rows or models are named {min(twice)!r}")
-        for row in (*self.rows, *self.models.values()):
+        known = {**{row.name: row for row in self.rows}, **self.models}
+        if misnamed := [name for name, model in self.models.items() if model.name != name]:
+            raise ValueError(f"the model {misnamed[0]!r} has another name inside")
+        for row in known.values():
             for wanted in (row.same, row.seed_model):
-                if wanted is not None and wanted not in self.models and wanted not in names:
+                if wanted is not None and wanted not in known:
                     raise ValueError(f"row {row.name!r} needs the model {wanted!r}, which is not there")
+            _require_an_end(row, known)
+            if row.same is not None and (known[row.same].same or row.seed_model or row.settings):
+                raise ValueError(
+                    f"row {row.name!r} is {row.same!r} as it is: that must be a run of its own, and nothing is set"
+                )
             for needed in (*self.part_of(row).values(), *row.also):
                 if needed is not None and needed not in self.parts:
                     raise ValueError(f"row {row.name!r} needs the part {needed!r}, which is not there")
+        return self
+
+    @model_validator(mode="after")
+    def _corpora_and_claims_are_known(self) -> "Size":
         for part in self.parts.values():
             if part.corpus not in self.corpora:
                 raise ValueError(f"a part needs the corpus {part.corpus!r}, which is not there")
+        rows = {row.name: row for row in self.rows}
         for claim in self.claims:
-            if claim.row not in names:
+            if claim.row not in rows:
                 raise ValueError(f"a claim is about the row {claim.row!r}, which is not there")
+            if rows[claim.row].kind == "central" or rows[claim.row].same:
+                raise ValueError(f"a claim is about the row {claim.row!r}, which is not federated")
         return self
 
     def part_of(self, row: Row) -> dict[str, str | None]:
@@ -193,7 +208,8 @@ def load_bench(name: str) -> Bench:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"The benchmark {name} is not valid: {where}: {first['msg']}.") from None
+        message = f"The benchmark {name} is not valid: {where}: {first['msg']}"
+        raise ConfigError(message if message.endswith("?") else f"{message}.") from None
 
 
 def all_benches() -> Iterator[tuple[str, Bench]]:
@@ -202,9 +218,25 @@ def all_benches() -> Iterator[tuple[str, Bench]]:
         yield name, load_bench(name)
 
 
+def _require_an_end(row: Row, known: Mapping[str, Row]) -> None:
+    """Raise where a row needs itself, perhaps by way of others."""
+    seen: list[str] = []
+    while True:
+        if row.name in seen:
+            raise ValueError(f"row {row.name!r} needs itself: {' -> '.join([*seen, row.name])}")
+        seen.append(row.name)
+        needed = row.same or row.seed_model
+        if needed is None or needed not in known:
+            return
+        row = known[needed]
+
+
 def _over_shared(tree: dict[str, Any]) -> dict[str, Any]:
     """Lay a size over the shared files it extends."""
-    shared = [_parsed(_text(f"shared/{name}.yaml"), name) for name in tree.get("extends", ())]
+    named = tree.get("extends", [])
+    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+        raise ConfigError(f"Expected `extends` to be a list of shared files, such as [mini], not {named!r}.")
+    shared = [_parsed(_text(f"shared/{name}.yaml"), name) for name in named]
     return _laid([*map(_over_shared, shared), tree])
 
 
@@ -215,8 +247,8 @@ def _over_recipes(row: Any, recipes: Mapping[str, Any], above: tuple[str, ...] =
     named = row.get("recipe", [])
     layers = []
     for name in named if isinstance(named, list) else [named]:
-        if name in above or not isinstance(recipes.get(name), dict):
-            why = "needs itself" if name in above else f"is not there.{nearest(str(name), recipes)}"
+        if not isinstance(name, str) or name in above or not isinstance(recipes.get(name), dict):
+            why = "needs itself" if name in above else f"is not there.{nearest(str(name), recipes)}".rstrip(".")
             raise ValueError(f"the recipe {name!r} {why}")
         layers.append(_over_recipes(recipes[name], recipes, (*above, name)))
     return _laid([*layers, {key: value for key, value in row.items() if key != "recipe"}])
@@ -227,10 +259,11 @@ def _laid(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
-            if isinstance(value, dict):
-                result[key] = {**result.get(key, {}), **value}
-            elif key in ("set", "unstated") and isinstance(value, list):
-                result[key] = [*result.get(key, ()), *value]
+            below = result.get(key)
+            if isinstance(value, dict) and isinstance(below, dict):
+                result[key] = {**below, **value}
+            elif key in ("set", "unstated") and isinstance(value, list) and isinstance(below, list):
+                result[key] = [*below, *value]
             else:
                 result[key] = value
     return result

@@ -13,6 +13,7 @@ from sottovoce.bench.plan import Job, configure, plan
 from sottovoce.bench.preset import Bench, Claim, Row, Size
 from sottovoce.bench.run import describe, is_done, result_of
 from sottovoce.config import Config
+from sottovoce.errors import PrivacyError
 from sottovoce.privacy.accounting import pld, rdp, rounded_up
 from sottovoce.privacy.mechanism import plain_mechanism
 
@@ -53,7 +54,7 @@ class Shown:
 def collect(name: str, bench: Bench, size_name: str, seeds: int, out: Path, rows: Sequence[Row]) -> list[Shown]:
     """Return all rows with whatever has run for them."""
     size = bench.size(size_name)
-    jobs = plan(name, bench, size_name, rows, range(seeds), out) or []
+    jobs = plan(name, bench, size_name, rows, range(seeds), out)
     return [
         _shown(bench, size, row, [job for job in jobs if job.row.name == row.name and is_done(job)]) for row in rows
     ]
@@ -68,24 +69,35 @@ def _shown(bench: Bench, size: Size, row: Row, jobs: Sequence[Job]) -> Shown:
         values = tuple(result["wer"][part] for result in results if part in result["wer"])
         if values and label != "train":
             wer[label] = Spread(values)
-    spent = results[0]["spent"] if results else {}
+    spent = [result["spent"] for result in results]
     return Shown(
         row,
         config,
         origin.kind,
         wer,
-        spent.get("epsilon_rdp"),
-        spent.get("epsilon_pld"),
+        _largest(spent, "epsilon_rdp"),
+        _largest(spent, "epsilon_pld"),
         [claimed(config, claim) for claim in size.claims if claim.row == row.name],
         bench.paper_values(row),
         [job.folder for job in jobs],
     )
 
 
+def _largest(spent: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """Return the largest epsilon over seeds: each is a run of its own."""
+    return max((one[name] for one in spent if one.get(name) is not None), default=None)
+
+
 def claimed(config: Config, claim: Claim) -> dict[str, Any]:
-    """Return the epsilon of a row's noise at the sizes of a claim."""
+    """Return the epsilon of a row's noise at the sizes of a claim; raise where the row has no guarantee to speak of."""
+    participation = config.participation
+    if config.privacy.void is not None:
+        raise PrivacyError(f"There is nothing to claim of the row {claim.row!r}: {config.privacy.void}.")
+    if participation.weight != "one" or participation.q_min is not None:
+        raise PrivacyError(f"The row {claim.row!r} weighs its users: claims are about users who count alike.")
     steps = claim.central_steps or config.federated.central_steps
-    mechanism = plain_mechanism(config.privacy.sigma_dp, claim.cohort_size, claim.population)
+    sampling = participation.sampling
+    mechanism = plain_mechanism(config.privacy.sigma_dp, claim.cohort_size, claim.population, sampling)
     spent = {mechanism.event: steps}
     delta = config.privacy.target_delta
     return {
@@ -101,15 +113,15 @@ def claimed(config: Config, claim: Claim) -> dict[str, Any]:
 def note_rows(name: str, bench: Bench, size_name: str, seeds: int, out: Path, rows: Sequence[Row]) -> list[Path]:
     """Note in every finished run for which row it was used; return the runs in the order of the rows."""
     size = bench.size(size_name)
-    jobs = plan(name, bench, size_name, rows, range(seeds), out) or []
-    found = []
+    jobs = plan(name, bench, size_name, rows, range(seeds), out)
+    found: dict[Path, str] = {}
     for row in rows:
         for job in (job for job in jobs if job.row.name == row.name and is_done(job)):
-            config = job.resolved.config
-            claims = [claimed(config, claim) for claim in size.claims if claim.row == row.name]
-            describe(job, claims, dict(bench.paper_values(row)))
-            found.append(job.folder)
-    return found
+            claims = [claimed(job.resolved.config, claim) for claim in size.claims if claim.row == row.name]
+            # Two rows may be one run: it is shown once, with both names.
+            found[job.folder] = f"{found[job.folder]} = {job.label}" if job.folder in found else job.label
+            describe(job, found[job.folder], claims, dict(bench.paper_values(row)))
+    return list(found)
 
 
 HEADER = ("row", "ours: dev", "ours: test", "S of K", "epsilon there", "epsilon claimed", "paper: dev", "paper: test")
@@ -131,8 +143,31 @@ def _line(one: Shown) -> list[str]:
         sizes,
         spent or ("none" if federated and one.wer else "-"),
         "; ".join(map(_claim_text, one.claims)) or "-",
-        *(f"{paper[key]:g}" if key in paper else "-" for key in ("dev", "test")),
+        *(_printed(paper[key]) if key in paper else "-" for key in ("dev", "test")),
     ]
+
+
+def _printed(percent: float) -> str:
+    return f"{percent:.1f}" if percent == round(percent, 1) else f"{percent:g}"
+
+
+def elsewhere(shown: Iterable[Shown]) -> list[str]:
+    """Return what rows have on other parts than dev and test, ours and the paper's, a line for each."""
+    lines = []
+    for one in shown:
+        for part in one.row.also:
+            ours = f"ours {one.wer[part].percent()}" if part in one.wer else ""
+            paper = f"paper {_printed(one.paper[part])}" if part in one.paper else ""
+            if ours or paper:
+                lines.append(f"{one.row.name}, on {part}: {'; '.join(text for text in (ours, paper) if text)}")
+    return lines
+
+
+EPSILON_NOTE = (
+    "Epsilon is for all audio of one user, at delta 1e-9, of each seed alone, beyond what the seed model reveals; the "
+    "noise is seeded: a simulation. An epsilon far above 10 protects nobody. Claimed: the same noise at other sizes, "
+    "where nobody trained."
+)
 
 
 def _sizes(config: Config) -> str:

@@ -25,9 +25,17 @@ Announce = Callable[[int, int, str], MakeDisplay]
 
 def is_done(job: Job) -> bool:
     """Return whether a run is finished and evaluated on all parts that the row asks for."""
-    if not (job.folder / DONE_FILE).exists():
-        return False
-    return set(job.evaluated) <= read_evaluations(job.folder).keys()
+    return (job.folder / DONE_FILE).exists() and set(job.evaluated) <= _evaluations(job).keys()
+
+
+def _evaluations(job: Job) -> dict[str, Any]:
+    """Return the evaluations on the very populations that the row asks for, by part."""
+    found = read_evaluations(job.folder)
+    return {part: found[part] for part in job.evaluated if _of(found.get(part)) == job.hashes[part]}
+
+
+def _of(document: Any) -> str | None:
+    return document.get("population") if isinstance(document, dict) and "wer" in document else None
 
 
 def run_jobs(jobs: Sequence[Job], workers: int, announce: Announce) -> bool:
@@ -44,6 +52,7 @@ def _run_all(group: Group, jobs: Sequence[Job], announce: Announce) -> None:
     stop.listen()
     for place, job in enumerate(jobs, 1):
         _run_one(group, job, announce(place, len(jobs), job.label), stop)
+        stop.deadline = None  # of the run that has just ended
         if stop.agreed(group):
             return
 
@@ -65,14 +74,14 @@ def _run_one(group: Group, job: Job, make_display: MakeDisplay, stop: Stop) -> N
         write_json(job.folder / DONE_FILE, {"key": job.key, "kind": job.kind, "steps": steps})
 
 
-def describe(job: Job, claims: Sequence[dict[str, Any]], paper: dict[str, float]) -> None:
+def describe(job: Job, label: str, claims: Sequence[dict[str, Any]], paper: dict[str, float]) -> None:
     """Note beside a run for which row it was used, so that a report can say so."""
     document = {
         "bench": job.bench,
         "size": job.size,
         "row": job.row.name,
         "seed": job.seed,
-        "label": job.label,
+        "label": label,
         "kind": job.kind,
         "dev": job.parts["dev"],
         "test": job.parts["test"],
@@ -85,8 +94,7 @@ def describe(job: Job, claims: Sequence[dict[str, Any]], paper: dict[str, float]
 def result_of(job: Job) -> dict[str, Any]:
     """Return what a finished run has shown: WER by part, and the privacy spent."""
     result_file = job.folder / "result.json"
-    found = read_evaluations(job.folder)
     return {
-        "wer": {part: found[part]["wer"] for part in job.evaluated if part in found},
+        "wer": {part: document["wer"] for part, document in _evaluations(job).items()},
         "spent": read_json(result_file) if result_file.exists() else {},
     }

@@ -34,7 +34,8 @@ from sottovoce.training import (
 # What may be changed when a run goes on: none of it changes the steps already taken.
 MAY_CHANGE = (
     *("central.steps", "central.max_minutes", "central.evaluate_every", "central.checkpoint_every"),
-    *("data.test", "data.seed_model"),
+    *("central.layer_norms_every", "data.test", "data.seed_model", "about", "corpus", "joining"),
+    *("users", "batching", "participation", "privacy", "randomness", "federated"),  # of federated training
 )
 
 

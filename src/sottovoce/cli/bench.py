@@ -84,6 +84,8 @@ def run(
 
     bench = load_bench(name)
     chosen = choose_rows(bench, size, rows)
+    if results is not None and rows is not None:
+        raise ConfigError("--results writes a whole table: leave out --rows.")
     make_corpora(bench, size, chosen, out, workers)
     if prepare_only:
         return
@@ -101,7 +103,9 @@ def run(
     if results is not None:
         from sottovoce.reports.sections import write_section
 
-        write_section(results, f"bench {name}", section(f"sotto bench run {name} --size {size}", bench, shown))
+        write_section(
+            results, f"bench {name}", section(f"sotto bench run {name} --size {size}{_seeds(seeds)}", bench, shown)
+        )
         note(f"The table is in {results}.")
 
 
@@ -157,7 +161,7 @@ def train_rows(
     from sottovoce.bench.run import is_done, run_jobs
     from sottovoce.distributed import leads
 
-    jobs = plan(name, bench, size, rows, range(seeds), out) or []
+    jobs = plan(name, bench, size, rows, range(seeds), out)
     left = len({job.key for job in jobs if not is_done(job)})
     if leads():
         note(f"{name}: {left} of {len({job.key for job in jobs})} runs are left to do.")
@@ -178,18 +182,28 @@ def _labelled_display(label: str) -> "TrainingDisplay":
 
 def print_results(bench: Bench, shown: "Sequence[Shown]", as_json: bool) -> None:
     """Print ours beside the paper's."""
-    from sottovoce.bench.results import HEADER, document, table
+    from sottovoce.bench.results import EPSILON_NOTE, HEADER, document, elsewhere, table
 
     if as_json:
         print_json(document(bench, shown))
         return
     print_table(f"{bench.about} ({bench.source})", list(HEADER), table(shown))
+    for line in elsewhere(shown):
+        note(line)
     note("WER in %. Ours and the paper's are of different models on different data: compare the order of the rows.")
+    if any(one.epsilon_rdp is not None or one.claims for one in shown):
+        note(EPSILON_NOTE)
     note(f"The paper finds: {bench.finding}")
+
+
+def _seeds(seeds: int) -> str:
+    return "" if seeds == 1 else f" --seeds {seeds}"
 
 
 def section(command: str, bench: Bench, shown: "Sequence[Shown]") -> str:
     """Return the section of a Markdown file that holds the table, and the command that made it."""
-    from sottovoce.bench.results import markdown
+    from sottovoce.bench.results import elsewhere, markdown
 
-    return f"{bench.about} ({bench.source}). `{command}`\n\n{markdown(shown)}\n\nThe paper finds: {bench.finding}\n"
+    more = "".join(f"- {line}\n" for line in elsewhere(shown))
+    parts = [f"{bench.about} ({bench.source}). `{command}`", markdown(shown), more, f"The paper finds: {bench.finding}"]
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"

@@ -59,6 +59,7 @@ def demo(
     write_report(note_rows(_NAME, bench, "mini", seeds, out, rows), page, bench.about, told)
     note(f"The whole story, with figures: {page}")
     if results is not None:
+        command = "sotto demo" + (f" --seeds {seeds}" if seeds > 1 else "") + (" --uniform" if uniform else "")
         lines = "\n".join(f"- {sentence}" for sentence in told)
-        write_section(results, _NAME, f"{section('sotto demo', bench, shown)}\n{lines}\n")
+        write_section(results, _NAME, f"{section(command, bench, shown)}\n{lines}\n")
         note(f"The table is in {results}.")

@@ -12,6 +12,7 @@ from typing import Any
 
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
+from sottovoce.errors import DataError
 from sottovoce.evaluation.evaluate import Scores, evaluate
 from sottovoce.evaluation.report import default_columns, report
 from sottovoce.files import write_json
@@ -29,7 +30,7 @@ def record(
     for name, population in populations.items():
         if population is None or documents.get(name, {}).get("population") == population.hash:
             continue
-        known = next((one for one in documents.values() if one["population"] == population.hash), None)
+        known = next((one for one in documents.values() if one.get("population") == population.hash), None)
         documents[name] = known or _evaluate(steps, recogniser, population, group)
         if group.leads:
             write_json(run / EVALUATION_FILE, documents)
@@ -39,17 +40,22 @@ def record(
 def _evaluate(steps: int, recogniser: Recogniser, population: Population, group: Group) -> dict[str, Any]:
     heard = evaluate(recogniser, population.store, population.all_rows(), group)
     found = report(population.store, heard, default_columns(population.store))
+    del found["store"]  # where it lies on this machine
     return {"steps": steps, "population": population.hash, **found}
 
 
 def read_evaluations(run: Path) -> dict[str, Any]:
     """Return the documents of a run; none where it has not been evaluated."""
     path = run / EVALUATION_FILE
-    return read_json(path) if path.exists() else {}
+    found = read_json(path) if path.exists() else {}
+    if not isinstance(found, dict):
+        raise DataError(f"{path} is damaged. Remove it: it is made again.")
+    return found
 
 
 def _kept(run: Path, steps: int) -> dict[str, Any]:
-    return {name: document for name, document in read_evaluations(run).items() if document.get("steps") == steps}
+    found = read_evaluations(run).items()
+    return {name: one for name, one in found if isinstance(one, dict) and one.get("steps") == steps}
 
 
 def scores_in(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ from sottovoce.training import (
 # What may be changed when a run goes on: none of it changes the steps already taken.
 MAY_CHANGE = (
     *("federated.central_steps", "federated.evaluate_every", "federated.checkpoint_every"),
-    *("data.test", "data.seed_model", "privacy.budget"),
+    *("data.test", "data.seed_model", "privacy.budget", "privacy.diagnostics", "about", "corpus", "joining", "central"),
 )
 RESULT_FILE = "result.json"
 

@@ -61,7 +61,8 @@ class Record:
     @property
     def finished(self) -> bool:
         """Whether it has ended: by its steps, its minutes, or its budget."""
-        return bool(self.result or self.evaluation) or self.done >= self.planned
+        evaluated = any(one.get("steps") == self.done for one in self.evaluation.values())
+        return bool(self.result) or evaluated or self.done >= self.planned
 
     def setting(self, key: str) -> Any:
         """Return one value of the configuration; None where this version's key is not in it."""
@@ -157,9 +158,16 @@ def _record(
         [line for line in lines if "dev_wer" in line],
         guarantees[-1] if guarantees else "",
         result,
-        evaluation,
+        _of_the_last_model(evaluation, lines),
         row,
     )
+
+
+def _of_the_last_model(evaluation: Line, lines: Sequence[Line]) -> dict[str, Line]:
+    """Return the evaluations of the model after the last step: a run that was extended keeps older ones for a while."""
+    done = max((line["step"] for line in lines), default=0)
+    whole = {name: one for name, one in evaluation.items() if isinstance(one, dict) and {"wer", "steps"} <= one.keys()}
+    return {name: one for name, one in whole.items() if one["steps"] == done}
 
 
 def _optional(path: Path) -> dict[str, Any]:

@@ -9,7 +9,10 @@ from sottovoce.files import written_whole
 def write_section(path: Path, name: str, text: str) -> None:
     """Replace the section NAME of a file, or add it at the end; a file that is not there is made."""
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    try:
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not a text file in UTF-8. Give a Markdown file.") from None
     section = f"{begin}\n{text.strip()}\n{end}"
     if before.count(begin) > 1 or before.count(begin) != before.count(end):
         raise DataError(f"{path} should have one {begin} and one {end}. Mend it and run the command again.")
