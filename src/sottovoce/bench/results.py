@@ -5,7 +5,7 @@ another cohort size and population, where nobody trained: both pairs are always 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from sottovoce.config import Config
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.accounting import pld, rdp, rounded_up
 from sottovoce.privacy.mechanism import plain_mechanism
+from sottovoce.privacy.paper import PaperRow, paper_rows
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,12 @@ def _claim_text(claim: Mapping[str, Any]) -> str:
     return f"{epsilon} at {claim['cohort_size']:,g} of {claim['population']:,}"
 
 
-def document(bench: Bench, shown: Iterable[Shown]) -> dict[str, Any]:
+def printed_claims(size: Size) -> list[PaperRow]:
+    """Return the epsilons that the paper prints for a benchmark: accounting, apart from what was trained."""
+    return [row for row in paper_rows() if row.table == size.paper_claims]
+
+
+def document(bench: Bench, size: Size, shown: Iterable[Shown]) -> dict[str, Any]:
     """Return everything as one JSON document."""
     rows = [
         {
@@ -198,11 +204,14 @@ def document(bench: Bench, shown: Iterable[Shown]) -> dict[str, Any]:
             else None,
             "claims": [dict(claim) for claim in one.claims],
             "paper": dict(one.paper),
+            "unstated": sorted(size.unstated_in(one.row)),
             "runs": [str(folder) for folder in one.folders],
         }
         for one in shown
     ]
-    return {"about": bench.about, "source": bench.source, "finding": bench.finding, "rows": rows}
+    printed = [asdict(row) for row in printed_claims(size)]
+    about = {"about": bench.about, "source": bench.source, "finding": bench.finding}
+    return {**about, "rows": rows, "paper_claims": printed}
 
 
 def markdown(shown: Iterable[Shown]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sottovoce.bench.preset import Bench, Row, SizeName, all_benches, load_bench
+from sottovoce.bench.preset import Bench, Row, Size, SizeName, all_benches, load_bench
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.cli.options import ALL_CORES, AsJson, Workers
 from sottovoce.errors import ConfigError, DataError
@@ -93,7 +93,7 @@ def run(
     if not leads():
         return
     shown = collect(name, bench, size, seeds, out, chosen)
-    print_results(bench, shown, as_json)
+    print_results(bench, size, shown, as_json)
     if report is not None:
         from sottovoce.bench.results import note_rows
         from sottovoce.reports.page import write_report
@@ -125,7 +125,7 @@ def show(
     from sottovoce.bench.results import collect
 
     bench = load_bench(name)
-    print_results(bench, collect(name, bench, size, seeds, out, choose_rows(bench, size, rows)), as_json)
+    print_results(bench, size, collect(name, bench, size, seeds, out, choose_rows(bench, size, rows)), as_json)
 
 
 def choose_rows(bench: Bench, size: SizeName, names: str | None) -> Sequence[Row]:
@@ -180,12 +180,12 @@ def _labelled_display(label: str) -> "TrainingDisplay":
     return TrainingDisplay(label)
 
 
-def print_results(bench: Bench, shown: "Sequence[Shown]", as_json: bool) -> None:
+def print_results(bench: Bench, size: SizeName, shown: "Sequence[Shown]", as_json: bool) -> None:
     """Print ours beside the paper's."""
     from sottovoce.bench.results import EPSILON_NOTE, HEADER, document, elsewhere, table
 
     if as_json:
-        print_json(document(bench, shown))
+        print_json(document(bench, bench.size(size), shown))
         return
     print_table(f"{bench.about} ({bench.source})", list(HEADER), table(shown))
     for line in elsewhere(shown):
@@ -193,7 +193,29 @@ def print_results(bench: Bench, shown: "Sequence[Shown]", as_json: bool) -> None
     note("WER in %. Ours and the paper's are of different models on different data: compare the order of the rows.")
     if any(one.epsilon_rdp is not None or one.claims for one in shown):
         note(EPSILON_NOTE)
+    _print_paper(bench.size(size), shown)
     note(f"The paper finds: {bench.finding}")
+
+
+def _print_paper(size: Size, shown: "Sequence[Shown]") -> None:
+    """Print the epsilons that the paper prints, and name what it does not print."""
+    from sottovoce.bench.results import printed_claims
+
+    claims = printed_claims(size)
+    if claims:
+        lines = [
+            [
+                f"{row.sigma_dp:g}",
+                f"{row.cohort_size:,} of {row.population:,}",
+                f"{row.central_steps:,}",
+                f"{row.epsilon:g}",
+            ]
+            for row in claims
+        ]
+        header = ["sigma_dp", "S of K", "T", "paper: epsilon"]
+        print_table("claims of the paper: accounting only (ours beside them: sotto privacy table)", header, lines, 0)
+    if unstated := sorted({key for one in shown for key in size.unstated_in(one.row)}):
+        note(f"Not printed by the paper, chosen by us in some rows: {', '.join(unstated)}.")
 
 
 def _seeds(seeds: int) -> str:

@@ -52,7 +52,7 @@ def demo(
     train_rows(_NAME, bench, "mini", rows, seeds, out, workers)
     shown = collect(_NAME, bench, "mini", seeds, out, rows)
     told = story(shown, _OWN_DOMAIN)
-    print_results(bench, shown, as_json)
+    print_results(bench, "mini", shown, as_json)
     for sentence in told:
         note(sentence)
     page = out / "report.html"
