@@ -407,7 +407,12 @@ def test_a_folder_that_is_no_run_and_a_damaged_run_are_one_line(broken, tmp_path
     )
     (broken / "metrics.jsonl").write_text("[1]\n")
     assert "line 1 is damaged" in sotto("report", broken).error
+    (broken / "metrics.jsonl").write_text('{"step": 1, "central_lr": "x"}\n')
+    assert "line 1 is damaged" in sotto("report", broken).error
     (broken / "metrics.jsonl").unlink()
+    (broken / "row.json").write_text('{"row": "a", "claims": 5}')
+    assert "row.json is damaged" in sotto("report", broken).error
+    (broken / "row.json").unlink()
     (broken / "evaluation.json").write_text("{")
     assert "evaluation.json is damaged" in sotto("report", broken).error
     (broken / "config.json").write_text("[]")

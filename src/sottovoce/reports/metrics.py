@@ -53,7 +53,11 @@ def read_metrics(path: Path) -> list[Line]:
                 line = json.loads(text)
             except ValueError:
                 line = None
-            if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+            if (
+                not isinstance(line, dict)
+                or not all(isinstance(line.get(key, 0), int | float) for key in ("step", "lr", "central_lr", "dev_wer"))
+                or "step" not in line
+            ):
                 raise DataError(f"{path}: line {number} is damaged. Remove it, and make the report again.")
             lines.append(_small(line, names))
     return lines

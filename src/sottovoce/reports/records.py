@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 
 from sottovoce.errors import DataError
@@ -23,6 +24,17 @@ from sottovoce.runs import CONFIG_FILE, LAST, METRICS_FILE
 
 Which = Literal["dev", "test"]
 RESULT_FILE, EVALUATION_FILE, ROW_FILE, LEDGER_FILE = "result.json", "evaluation.json", "row.json", "ledger.jsonl"
+
+
+class _RowFile(BaseModel):
+    """What a page takes from row.json."""
+
+    model_config = ConfigDict(extra="allow")
+
+    row: str | None = None
+    label: str | None = None
+    claims: list[dict[str, float]] = []
+    paper: dict[str, float] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +153,10 @@ def _read(path: Path) -> tuple[Line, list[Line], Line, Line, Line]:
     if not isinstance(config.get("config"), dict):
         raise DataError(f"{path} is not a run: there is no whole {CONFIG_FILE} in it. Give the folder after --run.")
     result, evaluation, row = (_optional(path / name) for name in (RESULT_FILE, EVALUATION_FILE, ROW_FILE))
+    try:
+        _RowFile.model_validate(row)
+    except ValidationError:
+        raise DataError(f"{path / ROW_FILE} is damaged. Run the benchmark again, or remove it.") from None
     return config, read_metrics(path / METRICS_FILE), result, evaluation, row
 
 
@@ -166,7 +182,8 @@ def _record(
 def _of_the_last_model(evaluation: Line, lines: Sequence[Line]) -> dict[str, Line]:
     """Return the evaluations of the model after the last step: a run that was extended keeps older ones for a while."""
     done = max((line["step"] for line in lines), default=0)
-    whole = {name: one for name, one in evaluation.items() if isinstance(one, dict) and {"wer", "steps"} <= one.keys()}
+    wanted = {"wer", "steps", "speakers", "groups"}
+    whole = {name: one for name, one in evaluation.items() if isinstance(one, dict) and wanted <= one.keys()}
     return {name: one for name, one in whole.items() if one["steps"] == done}
 
 
