@@ -185,6 +185,13 @@ def test_without_a_guarantee_there_is_no_claim(preset):
     config = configure(size, size.rows[2]).config
     with pytest.raises(PrivacyError, match="nothing to claim of the row 'noise'"):
         claimed(config, size.claims[0])
+    weighted = ["participation.weight=seconds", "participation.weight_total=100"]
+    row = size.rows[1].model_copy(update={"settings": (*size.rows[1].settings, *weighted)})
+    with pytest.raises(PrivacyError, match="The row 'noise' weighs its users"):
+        claimed(configure(size, row).config, size.claims[0])
+    everyone = size.rows[1].model_copy(update={"settings": ("participation.sampling=fixed",)})
+    fixed = claimed(configure(size, everyone).config, size.claims[0])
+    assert fixed["epsilon_rdp"] > claimed(configure(size, size.rows[1]).config, size.claims[0])["epsilon_rdp"]
 
 
 def test_ours_and_the_papers_stand_side_by_side(out, preset):

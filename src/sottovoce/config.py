@@ -139,6 +139,11 @@ def _load(name: str) -> Tree:
         if name not in known:
             raise ConfigError(f"There is no preset {name!r}.{nearest(name, known)} Presets: {', '.join(known)}.")
         text = (resources.files("sottovoce") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
+    return parse_tree(text, name)
+
+
+def parse_tree(text: str, name: str) -> Tree:
+    """Read YAML that holds keys and values, or say in one line that it does not."""
     try:
         tree = yaml.safe_load(text)
     except yaml.YAMLError as error:

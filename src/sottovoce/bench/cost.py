@@ -20,7 +20,7 @@ class RowCost:
 
 
 def row_costs(bench: Bench, device: Device, processes: int, precision: Precision | None) -> Iterator[RowCost]:
-    """Yield the cost of every run; what is the same run in several rows is yielded once."""
+    """Yield the cost of every row that is trained, and of the models that rows start from."""
     size = bench.size("paper")
     for row in with_models(size, size.rows):
         if row.same is None:

@@ -13,6 +13,7 @@ from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -67,9 +68,10 @@ class Job:
         return list(dict.fromkeys(name for name in named if name is not None))
 
 
-def configure(size: Size, row: Row, seed: int = 0) -> Resolved:
-    """Return the configuration of a row, without its data."""
-    return resolve(size.preset, [*size.settings, *row.settings, f"seed={seed}"])
+def configure(size: Size, row: Row, seed: int = 0, data: Mapping[str, Any] | None = None) -> Resolved:
+    """Return the configuration of a row, with its data where they are known."""
+    selected = [] if data is None else [f"data={json.dumps(data)}"]
+    return resolve(size.preset, [*size.settings, *row.settings, f"seed={seed}", *selected])
 
 
 def wanted_parts(size: Size, rows: Iterable[Row]) -> set[str]:
@@ -124,17 +126,15 @@ def _job(bench: str, size_name: str, size: Size, row: Row, seed: int, made: Mapp
         if part is not None:
             require_disjoint(opened[parts["train"]], opened[part], (f"{row.name}: {parts['train']}", part))
     base = None if origin.seed_model is None else made[origin.seed_model]
-    resolved = configure(size, origin, seed)
     roles = {"train": parts["train"], "dev": parts["dev"] if origin.kind == "federated" else None}
     chosen = {role: selections[part] for role, part in roles.items() if part is not None}
     hashes = {part: population.hash for part, population in opened.items()}
-    key = _key(origin.kind, resolved, {role: hashes[part] for role, part in roles.items() if part is not None}, base)
     data = {
         **{role: selection.model_dump(mode="json") for role, selection in chosen.items()},
         "seed_model": None if base is None else str(base.folder / "last"),
     }
-    settings = [f"data={json.dumps(data)}"]
-    resolved = resolve(size.preset, [*size.settings, *origin.settings, f"seed={seed}", *settings])
+    resolved = configure(size, origin, seed, data)
+    key = _key(origin.kind, resolved, {role: hashes[part] for role, part in roles.items() if part is not None}, base)
     label = row.name if seed == 0 else f"{row.name}, seed {seed}"
     shown = row.model_copy(update={"kind": origin.kind})
     return Job(bench, size_name, shown, seed, label, resolved, parts, selections, hashes, key, out / "runs" / key[:16])

@@ -14,9 +14,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from sottovoce.config import parse_tree
 from sottovoce.data.corpora import CorpusOption
 from sottovoce.errors import ConfigError, nearest
 
@@ -194,9 +194,9 @@ def load_bench(name: str) -> Bench:
     """Return a benchmark by its name, or from a YAML file."""
     known = bench_names()
     if name.endswith((".yaml", ".yml")):
-        tree = _parsed(_file_text(Path(name)), name)
+        tree = parse_tree(_file_text(Path(name)), name)
     elif name in known:
-        tree = _parsed(_text(f"{name}.yaml"), name)
+        tree = parse_tree(_text(f"{name}.yaml"), name)
     else:
         raise ConfigError(f"There is no benchmark {name!r}.{nearest(name, known)} Benchmarks: {', '.join(known)}.")
     sizes = tree.get("sizes")
@@ -236,7 +236,7 @@ def _over_shared(tree: dict[str, Any]) -> dict[str, Any]:
     named = tree.get("extends", [])
     if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
         raise ConfigError(f"Expected `extends` to be a list of shared files, such as [mini], not {named!r}.")
-    shared = [_parsed(_text(f"shared/{name}.yaml"), name) for name in named]
+    shared = [parse_tree(_text(f"shared/{name}.yaml"), name) for name in named]
     return _laid([*map(_over_shared, shared), tree])
 
 
@@ -280,13 +280,3 @@ def _file_text(path: Path) -> str:
     if not path.is_file():
         raise ConfigError(f"There is no benchmark file {path}. Check the path.")
     return path.read_text(encoding="utf-8", errors="replace")
-
-
-def _parsed(text: str, name: str) -> dict[str, Any]:
-    try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{name} is not YAML: {' '.join(str(error).split())}.") from None
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{name} should hold keys and values.")
-    return tree

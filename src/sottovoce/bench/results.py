@@ -15,7 +15,7 @@ from sottovoce.bench.run import describe, is_done, result_of
 from sottovoce.config import Config
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.accounting import pld, rdp, rounded_up
-from sottovoce.privacy.mechanism import plain_mechanism
+from sottovoce.privacy.claims import event_at
 from sottovoce.privacy.paper import PaperRow, paper_rows
 
 
@@ -91,15 +91,11 @@ def _largest(spent: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 def claimed(config: Config, claim: Claim) -> dict[str, Any]:
     """Return the epsilon of a row's noise at the sizes of a claim; raise where the row has no guarantee to speak of."""
-    participation = config.participation
     if config.privacy.void is not None:
         raise PrivacyError(f"There is nothing to claim of the row {claim.row!r}: {config.privacy.void}.")
-    if participation.weight != "one" or participation.q_min is not None:
-        raise PrivacyError(f"The row {claim.row!r} weighs its users: claims are about users who count alike.")
+    kept = {**config.participation.model_dump(), "sigma_dp": config.privacy.sigma_dp}
     steps = claim.central_steps or config.federated.central_steps
-    sampling = participation.sampling
-    mechanism = plain_mechanism(config.privacy.sigma_dp, claim.cohort_size, claim.population, sampling)
-    spent = {mechanism.event: steps}
+    spent = {event_at(f"The row {claim.row!r}", kept, claim.cohort_size, claim.population): steps}
     delta = config.privacy.target_delta
     return {
         "cohort_size": claim.cohort_size,
@@ -165,9 +161,9 @@ def elsewhere(shown: Iterable[Shown]) -> list[str]:
 
 
 EPSILON_NOTE = (
-    "Epsilon is for all audio of one user, at delta 1e-9, of each seed alone, beyond what the seed model reveals; the "
-    "noise is seeded: a simulation. An epsilon far above 10 protects nobody. Claimed: the same noise at other sizes, "
-    "where nobody trained."
+    "Epsilon is for all audio of one user, at privacy.target_delta (1e-9 unless set), of each seed alone, beyond what "
+    "the seed model reveals; the noise is seeded: a simulation. An epsilon far above 10 protects nobody. Claimed: the "
+    "same noise at other sizes, where nobody trained."
 )
 
 

@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sottovoce.bench.plan import Job
+from sottovoce.central.train import train_central
 from sottovoce.distributed import Group, run_workers
 from sottovoce.evaluation.record import read_evaluations, record
+from sottovoce.federated.train import RESULT_FILE, train_federated
 from sottovoce.files import write_json
 from sottovoce.model.recogniser import load_recogniser
 from sottovoce.runs import LAST, read_json
@@ -58,9 +60,6 @@ def _run_all(group: Group, jobs: Sequence[Job], announce: Announce) -> None:
 
 
 def _run_one(group: Group, job: Job, make_display: MakeDisplay, stop: Stop) -> None:
-    from sottovoce.central.train import train_central  # noqa: PLC0415 - `sotto bench list` stays fast
-    from sottovoce.federated.train import train_federated  # noqa: PLC0415
-
     train = train_central if job.kind == "central" else train_federated
     if not group.from_leader((job.folder / DONE_FILE).exists()):
         train(group, job.resolved, job.folder, make_display, stop)
@@ -93,7 +92,7 @@ def describe(job: Job, label: str, claims: Sequence[dict[str, Any]], paper: dict
 
 def result_of(job: Job) -> dict[str, Any]:
     """Return what a finished run has shown: WER by part, and the privacy spent."""
-    result_file = job.folder / "result.json"
+    result_file = job.folder / RESULT_FILE
     return {
         "wer": {part: document["wer"] for part, document in _evaluations(job).items()},
         "spent": read_json(result_file) if result_file.exists() else {},

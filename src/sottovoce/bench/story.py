@@ -34,8 +34,6 @@ def _recovery(wer: Mapping[str, Spread]) -> str:
     if not {"seed", "central", "federated"} <= wer.keys():
         return ""
     seed, central, federated = (wer[name].mean for name in ("seed", "central", "federated"))
-    if seed <= central:
-        return "Central training on the users' speech does not improve on the seed model: there is no gap to recover."
     if seed - central < _LEAST:
         gap = 100 * (seed - central)
         return f"Central training improves on the seed model by {gap:.1f} points: too little to recover."

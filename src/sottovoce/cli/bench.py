@@ -96,9 +96,9 @@ def run(
     print_results(bench, size, shown, as_json)
     if report is not None:
         from sottovoce.bench.results import note_rows
-        from sottovoce.reports.page import write_report
+        from sottovoce.reports.page import make_report
 
-        write_report(note_rows(name, bench, size, seeds, out, chosen), report, f"{name}: {bench.about}")
+        make_report(note_rows(name, bench, size, seeds, out, chosen), report, f"{name}: {bench.about}")
         note(f"The page is {report}.")
     if results is not None:
         from sottovoce.reports.sections import write_section

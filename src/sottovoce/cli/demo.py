@@ -39,7 +39,7 @@ def demo(
     from sottovoce.bench.results import collect, note_rows
     from sottovoce.bench.story import story
     from sottovoce.data.prepare import Request
-    from sottovoce.reports.page import write_report
+    from sottovoce.reports.page import make_report
     from sottovoce.reports.sections import write_section
 
     bench = load_bench(_NAME)
@@ -57,7 +57,7 @@ def demo(
     for sentence in told:
         note(sentence)
     page = out / "report.html"
-    write_report(note_rows(_NAME, bench, "mini", seeds, out, rows), page, bench.about, told)
+    make_report(note_rows(_NAME, bench, "mini", seeds, out, rows), page, bench.about, told)
     note(f"The whole story, with figures: {page}")
     if results is not None:
         command = "sotto demo" + (f" --seeds {seeds}" if seeds > 1 else "") + (" --uniform" if uniform else "")

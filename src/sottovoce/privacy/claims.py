@@ -64,11 +64,16 @@ def open_account(run: Path) -> Account:
 
 def claimed(account: Account, cohort_size: float, population: int, central_steps: int | None) -> Spent:
     """Return what a run with the same noise and other sizes would spend."""
-    if account.header["weight"] != "one" or account.header["q_min"] is not None:
-        raise PrivacyError(f"{account.run} weighs its users: a claim at other sizes needs their weights too.")
     _ = account.event
-    mechanism = plain_mechanism(account.header["sigma_dp"], cohort_size, population, account.header["sampling"])
-    return {mechanism.event: account.releases if central_steps is None else central_steps}
+    event = event_at(str(account.run), account.header, cohort_size, population)
+    return {event: account.releases if central_steps is None else central_steps}
+
+
+def event_at(what: str, kept: Mapping[str, Any], cohort_size: float, population: int) -> Event:
+    """Return one release at other sizes; `kept` are the noise and who takes part, of something with a guarantee."""
+    if kept["weight"] != "one" or kept["q_min"] is not None:
+        raise PrivacyError(f"{what} weighs its users: a claim at other sizes needs their weights too.")
+    return plain_mechanism(kept["sigma_dp"], cohort_size, population, kept["sampling"]).event
 
 
 def composed(accounts: Sequence[Account]) -> Spent:

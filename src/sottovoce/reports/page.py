@@ -42,13 +42,8 @@ class Written:
     groups: tuple[Group, ...]
 
 
-def write_report(runs: Sequence[Path], out: Path, title: str, lead: Sequence[str] = ()) -> None:
-    """Write the page of some runs to `out`; `lead` are sentences that stand before the page's own."""
-    make_report(runs, out, title, lead)
-
-
 def make_report(runs: Sequence[Path], out: Path, title: str, lead: Sequence[str] = ()) -> Written:
-    """Write the page, and return what was written."""
+    """Write the page of some runs and return what was written; `lead` are sentences before the page's own."""
     records = read_records(runs)
     require_ledgers(records)
     groups = groups_of(records)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from sottovoce.privacy.ledger import line_hash, read_ledger
+from sottovoce.privacy.ledger import LEDGER_FILE, line_hash, read_ledger
 from sottovoce.reports.blocks import Block, Fold, Part, Sheet, Table, Value, esc
 from sottovoce.reports.groups import Group
-from sottovoce.reports.records import LEDGER_FILE, Record
+from sottovoce.reports.records import Record
 from sottovoce.version import VERSION
 
 

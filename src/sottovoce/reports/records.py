@@ -16,14 +16,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 
+from sottovoce.bench.run import ROW_FILE
 from sottovoce.errors import DataError
+from sottovoce.evaluation.record import EVALUATION_FILE
+from sottovoce.federated.train import RESULT_FILE
 from sottovoce.model.flat import Partition, PartitionName, make_partition
 from sottovoce.model.recogniser import MODEL_FILE
+from sottovoce.privacy.ledger import LEDGER_FILE
 from sottovoce.reports.metrics import Line, read_metrics
 from sottovoce.runs import CONFIG_FILE, LAST, METRICS_FILE
 
 Which = Literal["dev", "test"]
-RESULT_FILE, EVALUATION_FILE, ROW_FILE, LEDGER_FILE = "result.json", "evaluation.json", "row.json", "ledger.jsonl"
 
 
 class _RowFile(BaseModel):
