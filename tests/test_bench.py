@@ -300,10 +300,22 @@ def test_a_section_is_replaced_and_the_rest_is_kept(tmp_path):
         "# Results\n\nKept.\n\n<!-- begin one -->\nthird\n<!-- end one -->\n\n"
         "<!-- begin two -->\nsecond\n<!-- end two -->\n"
     )
-    path.write_text("<!-- begin one -->\n")
-    with pytest.raises(DataError, match="should have one"):
-        write_section(path, "one", "x")
-    assert path.read_text() == "<!-- begin one -->\n"
+    for damaged in ("<!-- begin one -->\n", "<!-- end one -->\n<!-- begin one -->\n"):
+        path.write_text(damaged)
+        with pytest.raises(DataError, match="should have one"):
+            write_section(path, "one", "x")
+        assert path.read_text() == damaged
+
+
+@pytest.mark.parametrize(
+    ("option", "place", "said"),
+    [("--results", "missing/results.md", "cannot be written"), ("--report", ".", "is a folder")],
+)
+def test_where_results_go_is_looked_at_before_any_work(preset, tmp_path, option, place, said):
+    refused = sotto("bench", "run", preset, "--out", tmp_path / "out", option, tmp_path / place)
+    assert refused.returncode != 0
+    assert said in refused.stderr
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", [name for name in bench_names() if "paper" in load_bench(name).sizes])

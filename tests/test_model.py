@@ -137,6 +137,21 @@ def test_initialisation_is_the_references():
             assert (parameter == (1 if name.endswith(("weight", "scale")) else 0)).all(), name
 
 
+def test_a_smaller_norm_scale_is_the_same_function_with_gradients_that_layer_norms_dominate():
+    features, frames = torch.randn(2, 60, 80), torch.tensor([60, 41])
+    shares, scores = {}, {}
+    for scale in (1.0, 0.1):
+        encoder = make(SMALL.model_copy(update={"norm_scale": scale}))
+        scores[scale] = encoder(features, frames)[0]
+        scores[scale].square().mean().backward()
+        norms = {name: parameter.grad.norm() for name, parameter in encoder.named_parameters()}
+        shares[scale] = float(norms["blocks.1.ln2.weight"] / norms["blocks.1.w1.weight"])
+    torch.testing.assert_close(scores[0.1], scores[1.0], rtol=1e-4, atol=1e-5)
+    assert shares[0.1] == pytest.approx(100 * shares[1.0], rel=1e-3)
+    with pytest.raises(ValueError, match="norm=post"):
+        ModelOptions(norm="post", norm_scale=0.5)
+
+
 def test_parameters_and_gradients_are_views_into_two_vectors():
     encoder = make()
     before = {name: parameter.detach().clone() for name, parameter in encoder.named_parameters()}

@@ -232,7 +232,7 @@ def start_model(config: Config, data: Population, *, fresh: bool) -> Recogniser:
         recogniser = Recogniser.make(config.model, data.store.token_set, device).initialise(config.seed)
     else:
         recogniser = load_recogniser(config.data.seed_model, device)
-        no_shape = {"dropout", "layer_drop"}
+        no_shape = {"dropout", "layer_drop", "norm_scale"}
         if recogniser.options.model_dump(exclude=no_shape) != config.model.model_dump(exclude=no_shape):
             raise DataError(
                 f"{config.data.seed_model} has another shape than model.* of the preset. Choose the preset it was "

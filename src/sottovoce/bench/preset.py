@@ -74,6 +74,7 @@ class Size(BaseModel):
     model_config = _STRICT
 
     extends: tuple[str, ...] = Field((), description="shared files that are laid below")
+    note: str = Field("", description="what whoever reads the results must know")
     preset: str = Field(min_length=1, description="the configuration that every row starts from")
     settings: tuple[str, ...] = Field((), alias="set")
     unstated: tuple[str, ...] = ()
@@ -210,6 +211,13 @@ def load_bench(name: str) -> Bench:
         where = ".".join(map(str, first["loc"]))
         message = f"The benchmark {name} is not valid: {where}: {first['msg']}"
         raise ConfigError(message if message.endswith("?") else f"{message}.") from None
+
+
+def is_bench(name: str) -> bool:
+    """Return whether a name, or a YAML file, is that of a benchmark and not of a preset for one run."""
+    if name.endswith((".yaml", ".yml")) and Path(name).is_file():
+        return "sizes" in parse_tree(_file_text(Path(name)), name)
+    return name in bench_names()
 
 
 def all_benches() -> Iterator[tuple[str, Bench]]:

@@ -206,7 +206,7 @@ def document(bench: Bench, size: Size, shown: Iterable[Shown]) -> dict[str, Any]
         for one in shown
     ]
     printed = [asdict(row) for row in printed_claims(size)]
-    about = {"about": bench.about, "source": bench.source, "finding": bench.finding}
+    about = {"about": bench.about, "source": bench.source, "finding": bench.finding, "note": size.note}
     return {**about, "rows": rows, "paper_claims": printed}
 
 

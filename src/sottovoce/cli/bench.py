@@ -86,6 +86,7 @@ def run(
     chosen = choose_rows(bench, size, rows)
     if results is not None and rows is not None:
         raise ConfigError("--results writes a whole table: leave out --rows.")
+    require_places(results, f"bench {name}", report)
     make_corpora(bench, size, chosen, out, workers)
     if prepare_only:
         return
@@ -103,9 +104,8 @@ def run(
     if results is not None:
         from sottovoce.reports.sections import write_section
 
-        write_section(
-            results, f"bench {name}", section(f"sotto bench run {name} --size {size}{_seeds(seeds)}", bench, shown)
-        )
+        command = f"sotto bench run {name} --size {size}{_seeds(seeds)}"
+        write_section(results, f"bench {name}", section(command, bench, size, shown))
         note(f"The table is in {results}.")
 
 
@@ -126,6 +126,18 @@ def show(
 
     bench = load_bench(name)
     print_results(bench, size, collect(name, bench, size, seeds, out, choose_rows(bench, size, rows)), as_json)
+
+
+def require_places(results: Path | None, section_name: str, report: Path | None) -> None:
+    """Raise before any work where the table or the page could not be written at the end."""
+    if results is not None:
+        from sottovoce.reports.sections import require_place
+
+        require_place(results, section_name)
+    if report is not None:
+        from sottovoce.reports.page import require_page
+
+        require_page(report)
 
 
 def choose_rows(bench: Bench, size: SizeName, names: str | None) -> Sequence[Row]:
@@ -195,6 +207,8 @@ def print_results(bench: Bench, size: SizeName, shown: "Sequence[Shown]", as_jso
         note(EPSILON_NOTE)
     _print_paper(bench.size(size), shown)
     note(f"The paper finds: {bench.finding}")
+    if bench.size(size).note:
+        note(bench.size(size).note)
 
 
 def _print_paper(size: Size, shown: "Sequence[Shown]") -> None:
@@ -222,10 +236,11 @@ def _seeds(seeds: int) -> str:
     return "" if seeds == 1 else f" --seeds {seeds}"
 
 
-def section(command: str, bench: Bench, shown: "Sequence[Shown]") -> str:
+def section(command: str, bench: Bench, size: SizeName, shown: "Sequence[Shown]") -> str:
     """Return the section of a Markdown file that holds the table, and the command that made it."""
     from sottovoce.bench.results import elsewhere, markdown
 
     more = "".join(f"- {line}\n" for line in elsewhere(shown))
-    parts = [f"{bench.about} ({bench.source}). `{command}`", markdown(shown), more, f"The paper finds: {bench.finding}"]
+    first, finding = f"{bench.about} ({bench.source}). `{command}`", f"The paper finds: {bench.finding}"
+    parts = [first, markdown(shown), more, finding, bench.size(size).note]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"

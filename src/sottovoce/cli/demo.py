@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.cli.bench import Seeds, choose_rows, make_corpora, print_results, section, train_rows
+from sottovoce.cli.bench import Seeds, choose_rows, make_corpora, print_results, require_places, section, train_rows
 from sottovoce.cli.console import note
 from sottovoce.cli.options import ALL_CORES, AsJson, DryRun, Workers
 from sottovoce.cli.prepare import say_what_would_be_done
@@ -49,6 +49,8 @@ def demo(
         say_what_would_be_done(Request(corpus), out / "corpora", workers, as_json)
         note(f"Then it trains {len(rows) * seeds} models, about a minute and a half each on two cores.")
         return
+    page = out / "report.html"
+    require_places(results, _NAME, page)
     make_corpora(bench, "mini", rows, out, workers)
     train_rows(_NAME, bench, "mini", rows, seeds, out, workers)
     shown = collect(_NAME, bench, "mini", seeds, out, rows)
@@ -56,11 +58,10 @@ def demo(
     print_results(bench, "mini", shown, as_json)
     for sentence in told:
         note(sentence)
-    page = out / "report.html"
-    make_report(note_rows(_NAME, bench, "mini", seeds, out, rows), page, bench.about, told)
+    make_report(note_rows(_NAME, bench, "mini", seeds, out, rows), page, bench.about, [*told, bench.size("mini").note])
     note(f"The whole story, with figures: {page}")
     if results is not None:
         command = "sotto demo" + (f" --seeds {seeds}" if seeds > 1 else "") + (" --uniform" if uniform else "")
         lines = "\n".join(f"- {sentence}" for sentence in told)
-        write_section(results, _NAME, f"{section(command, bench, shown)}\n{lines}\n")
+        write_section(results, _NAME, f"{section(command, bench, "mini", shown)}\n{lines}\n")
         note(f"The table is in {results}.")

@@ -81,11 +81,11 @@ def estimate(
         return
     if preset is None:
         raise ConfigError("Missing PRESET. See `sotto config list`; `sotto estimate --calibration` needs none.")
-    from sottovoce.bench.preset import bench_names
+    from sottovoce.bench.preset import is_bench
     from sottovoce.estimate.calibration import calibrate
     from sottovoce.estimate.cost import estimate as estimate_cost
 
-    if preset in bench_names():
+    if is_bench(preset):
         if settings or train or audio or audio_mean_seconds or device == "here":
             raise ConfigError(
                 f"{preset} is a benchmark: its rows say what they are trained on, and with what. Give only --device, "

@@ -32,8 +32,6 @@ def report(
     from sottovoce.reports.page import make_report
 
     page = _place(runs) if out is None else out
-    if page.is_dir():
-        raise DataError(f"{page} is a folder. Give --out a file, such as {page / 'report.html'}.")
     written = make_report(runs, page, title or _title(runs))
     if as_json:
         found = [

@@ -28,6 +28,7 @@ STRIDE = 3
 PADDING = 3
 _VARIANCE_FLOOR = 1e-5
 _LAYER_NORM_EPS = 1e-5
+_BEHIND_A_NORM = ("wqkv.weight", "w1.weight")  # what reads a block's LayerNorms, where norm is pre
 
 
 class Block(nn.Module):
@@ -155,17 +156,21 @@ def initialise(encoder: Encoder, generator: torch.Generator) -> None:
     """Fill the parameters as the reference does.
 
     Block kernels U(+-sqrt(1 / fan_in)), conv and output kernels U(+-sqrt(3 / fan_in)), their biases
-    U(+-1 / sqrt(fan_in)), LayerNorms 1 and 0, input scale 1 and bias 0.
+    U(+-1 / sqrt(fan_in)), LayerNorms 1 and 0, input scale 1 and bias 0. With options.norm_scale the scales of blocks
+    and the matrices behind them share the same product differently.
     """
+    scale = encoder.options.norm_scale
     with torch.no_grad():
         for name, parameter in encoder.named_parameters():
             if name == "input_scale" or (".ln" in f".{name}" and name.endswith("weight")):
-                parameter.fill_(1.0)
+                parameter.fill_(scale if name.startswith("blocks.") else 1.0)
             elif name == "input_bias" or ".ln" in f".{name}":
                 parameter.zero_()
             else:
                 bound = _bound(encoder, name)
                 parameter.uniform_(-bound, bound, generator=generator)
+                if name.endswith(_BEHIND_A_NORM):
+                    parameter.div_(scale)
 
 
 def _bound(encoder: Encoder, name: str) -> float:

@@ -52,7 +52,7 @@ class Recogniser:
         return self
 
     def with_options(self, options: ModelOptions) -> "Recogniser":
-        """Return this model with other options that change no parameter: dropout and layer drop."""
+        """Return this model with other options that change no parameter: all but its shape."""
         other = Recogniser.make(options, self.token_set, self.flat.theta.device)
         other.flat.load_(self.flat.theta)
         return other

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sottovoce.errors import DataError
 from sottovoce.files import make_folder, written_whole
 from sottovoce.reports.blocks import Part, Sheet, esc
 from sottovoce.reports.groups import Group, groups_of
@@ -44,6 +45,7 @@ class Written:
 
 def make_report(runs: Sequence[Path], out: Path, title: str, lead: Sequence[str] = ()) -> Written:
     """Write the page of some runs and return what was written; `lead` are sentences before the page's own."""
+    require_page(out)
     records = read_records(runs)
     require_ledgers(records)
     groups = groups_of(records)
@@ -58,6 +60,12 @@ def make_report(runs: Sequence[Path], out: Path, title: str, lead: Sequence[str]
             files.append(_write(folder / f"{sheet.name}.csv", _csv(sheet)))
     _write(out, _page(title, [*lead, *sentences(groups)], parts, folder.name).encode())
     return Written(out, tuple(files), tuple(groups))
+
+
+def require_page(out: Path) -> None:
+    """Raise DataError where a page could not be written; a command that works for an hour calls this first."""
+    if out.is_dir():
+        raise DataError(f"{out} is a folder. Give a file for the page, such as {out / 'report.html'}.")
 
 
 def _write(path: Path, content: bytes) -> Path:
