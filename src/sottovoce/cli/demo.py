@@ -63,5 +63,6 @@ def demo(
     if results is not None:
         command = "sotto demo" + (f" --seeds {seeds}" if seeds > 1 else "") + (" --uniform" if uniform else "")
         lines = "\n".join(f"- {sentence}" for sentence in told)
-        write_section(results, _NAME, f"{section(command, bench, "mini", shown)}\n{lines}\n")
+        table = section(command, bench, "mini", shown)
+        write_section(results, _NAME, f"{table}\n{lines}\n")
         note(f"The table is in {results}.")
