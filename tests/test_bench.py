@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from sottovoce.bench.corpora import choose, find_part, prepare_parts
 from sottovoce.bench.cost import row_costs
 from sottovoce.bench.plan import configure, plan, wanted_parts, with_models
 from sottovoce.bench.preset import Part, bench_names, load_bench
-from sottovoce.bench.results import Spread, claimed, collect, markdown, table
+from sottovoce.bench.results import Spread, claimed, collect, markdown, require_results, table
 from sottovoce.bench.run import is_done
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError, PrivacyError
@@ -136,15 +137,45 @@ def test_a_run_is_known_by_its_content(out, preset, tmp_path):
     assert not {job.key for job in seeded} & {job.key for job in jobs.values()}
 
 
+def _written(out):
+    """Return when every file of the runs was written, but for the note for which row a run was last used."""
+    files = (path for path in (out / "runs").rglob("*") if path.is_file() and path.name != "row.json")
+    return {path: path.stat().st_mtime_ns for path in files}
+
+
 def test_what_has_run_is_not_run_again(out, preset):
     jobs = jobs_of(preset, out)
     assert all(map(is_done, jobs.values()))
-    before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*") if path.name != "row.json"}
+    before = _written(out)
     again = sotto("bench", "run", preset, "--out", out)
     assert again.returncode == 0
-    assert "0 of 3 runs are left" in again.stderr
-    after = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*") if path.name != "row.json"}
-    assert after == before
+    assert "0 of 4 are left" in again.stderr
+    assert _written(out) == before
+
+
+def test_nobody_whom_a_seed_model_has_heard_is_evaluated_on(out, preset, tmp_path):
+    other = tmp_path / "leaky.yaml"
+    other.write_text(TINY.replace("kind: central, train: clean}", "kind: central, train: test, test: home}"))
+    size = load_bench(str(other)).size("mini")
+    prepare_parts(size, size.parts, out, 1, no_progress)
+    with pytest.raises(DataError, match="noise: test and test share"):
+        plan("leaky", load_bench(str(other)), "mini", [size.row("noise")], [0], out)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("like: printed", "like: misprinted"), "Did you mean 'printed'?"),
+        (("cohort_size: 4000,", "cohort_size: 40000,"), "cohort"),
+        (("{row: noise,", "{row: none,"), "There is nothing to claim of the row 'none'"),
+    ],
+)
+def test_what_could_not_be_shown_is_refused_before_any_work(tmp_path, change, said):
+    other = tmp_path / "other.yaml"
+    other.write_text(TINY.replace(*change))
+    bench = load_bench(str(other))
+    with pytest.raises((ConfigError, PrivacyError), match=re.escape(said)):
+        require_results(bench, "mini", bench.size("mini").rows)
 
 
 def test_other_speakers_under_the_same_name_are_evaluated_anew(out, preset, tmp_path):

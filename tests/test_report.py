@@ -66,6 +66,11 @@ def test_imbalance_is_one_where_layers_move_by_their_size():
     found = imbalance_of({"a": Pooled(3.0, 0.0, 1), "b": Pooled(4.0, 0.0, 1)}, sizes)
     assert found.ratios == pytest.approx({"a": 1.2, "b": 0.8 / math.sqrt(0.75)})
     assert sum(ratio**2 * sizes[name] / 400 for name, ratio in found.ratios.items()) == pytest.approx(1)
+    few = imbalance_of({"a": Pooled(1.0, 0.0, 1), "b": Pooled(0.1, 0.0, 1), "c": Pooled(1.0, 0.0, 1)}, sizes)
+    assert few.ratios["b"] < 0.15 < few.ratios["c"]
+    assert (few.drowned, found.drowned) == (0, 0)
+    few = imbalance_of({"a": Pooled(1.0, 0.0, 1), "b": Pooled(0.05, 0.0, 1), "c": Pooled(0.06, 0.0, 1)}, sizes)
+    assert few.drowned == pytest.approx(0.9)
     assert imbalance_of({"unknown": Pooled(1.0, 0.0, 1)}, sizes) is None
     assert imbalance_of({}, sizes) is None
 
@@ -412,9 +417,15 @@ def test_a_folder_that_is_no_run_and_a_damaged_run_are_one_line(broken, tmp_path
     (broken / "metrics.jsonl").unlink()
     (broken / "row.json").write_text('{"row": "a", "claims": 5}')
     assert "row.json is damaged" in sotto("report", broken).error
+    (broken / "row.json").write_text('{"row": "a", "dev": ["a"]}')
+    assert "row.json is damaged" in sotto("report", broken).error
     (broken / "row.json").unlink()
-    (broken / "evaluation.json").write_text("{")
-    assert "evaluation.json is damaged" in sotto("report", broken).error
+    for damaged in ("{", '{"dev": {"wer": 0.5, "steps": 5, "speakers": {}, "groups": {}}}'):
+        (broken / "evaluation.json").write_text(damaged)
+        assert "evaluation.json is damaged" in sotto("report", broken).error
+    (broken / "evaluation.json").unlink()
+    (broken / "result.json").write_text('{"epsilon_rdp": "a"}')
+    assert "result.json is damaged" in sotto("report", broken).error
     (broken / "config.json").write_text("[]")
     assert "config.json is damaged" in sotto("report", broken).error
     assert not list(tmp_path.rglob("*.html"))

@@ -53,6 +53,7 @@ class Job:
     parts: Mapping[str, str | None]  # train, dev, test: names of parts
     selections: Mapping[str, Selection]  # of those parts, and of others that are evaluated
     hashes: Mapping[str, str]  # of what those parts select
+    learnt: Mapping[str, Selection]  # what the model has been trained on, its seed models included
     key: str
     folder: Path
 
@@ -121,11 +122,12 @@ def _job(bench: str, size_name: str, size: Size, row: Row, seed: int, made: Mapp
     selections = {part: selection for part in wanted if (selection := find_part(size, part, out)) is not None}
     if wanted - selections.keys() or (origin.seed_model is not None and origin.seed_model not in made):
         return None
-    opened = {part: selection.open() for part, selection in selections.items()}
-    for part in (parts["dev"], parts["test"], *row.also):
-        if part is not None:
-            require_disjoint(opened[parts["train"]], opened[part], (f"{row.name}: {parts['train']}", part))
     base = None if origin.seed_model is None else made[origin.seed_model]
+    opened = {part: selection.open() for part, selection in selections.items()}
+    learnt = {parts["train"]: selections[parts["train"]], **({} if base is None else base.learnt)}
+    for part in (part for part in (parts["dev"], parts["test"], *row.also) if part is not None):
+        for name, selection in learnt.items():
+            require_disjoint(selection.open(), opened[part], (f"{row.name}: {name}", part))
     roles = {"train": parts["train"], "dev": parts["dev"] if origin.kind == "federated" else None}
     chosen = {role: selections[part] for role, part in roles.items() if part is not None}
     hashes = {part: population.hash for part, population in opened.items()}
@@ -137,7 +139,8 @@ def _job(bench: str, size_name: str, size: Size, row: Row, seed: int, made: Mapp
     key = _key(origin.kind, resolved, {role: hashes[part] for role, part in roles.items() if part is not None}, base)
     label = row.name if seed == 0 else f"{row.name}, seed {seed}"
     shown = row.model_copy(update={"kind": origin.kind})
-    return Job(bench, size_name, shown, seed, label, resolved, parts, selections, hashes, key, out / "runs" / key[:16])
+    folder = out / "runs" / key[:16]
+    return Job(bench, size_name, shown, seed, label, resolved, parts, selections, hashes, learnt, key, folder)
 
 
 def _key(kind: str, resolved: Resolved, data: Mapping[str, str], base: Job | None) -> str:

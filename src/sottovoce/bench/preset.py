@@ -92,13 +92,15 @@ class Size(BaseModel):
     @classmethod
     def _rows_over_recipes(cls, tree: dict[str, Any]) -> dict[str, Any]:
         """Lay rows and models over the recipes they name."""
-        recipes, rows, models = (tree.get(key, {}) for key in ("recipes", "rows", "models"))
+        recipes, rows, models = tree.get("recipes", {}), tree.get("rows", []), tree.get("models", {})
         if not isinstance(recipes, dict):
             raise ValueError("expected recipes by name")  # noqa: TRY004 - pydantic shows a ValueError
         laid = {key: value for key, value in tree.items() if key != "recipes"}
-        if isinstance(rows, list):
+        if not isinstance(rows, list) or not isinstance(models, dict):
+            raise ValueError("expected rows as a list and models by name")  # noqa: TRY004 - pydantic shows a ValueError
+        if rows:
             laid["rows"] = [_over_recipes(row, recipes) for row in rows]
-        if isinstance(models, dict):
+        if models:
             laid["models"] = {name: _over_recipes(model, recipes) for name, model in models.items()}
         return laid
 
@@ -174,14 +176,23 @@ class Bench(BaseModel):
 
     def paper_values(self, row: Row) -> Mapping[str, float]:
         """Return what the paper prints for a row, or for the row it stands for; that of its dev part as `dev`."""
-        bench, shown = self, row
-        if row.like is not None:
-            other, colon, name = row.like.partition(": ")
-            bench = load_bench(other) if colon else self
-            shown = bench.size("paper").row(name if colon else row.like)
+        bench, shown = self._printed(row)
         parts = bench.sizes["paper"].part_of(shown) if "paper" in bench.sizes else {}
         roles = {part: role for role, part in parts.items() if role != "train"}
         return {roles.get(key, key): value for key, value in shown.paper.items()}
+
+    def paper_row(self, row: Row) -> Row:
+        """Return the row of the paper's size that a row stands for, or the row itself."""
+        return self._printed(row)[1]
+
+    def _printed(self, row: Row) -> "tuple[Bench, Row]":
+        if row.like is None:
+            return self, row
+        other, colon, name = row.like.partition(": ")
+        bench = load_bench(other) if colon else self
+        if "paper" not in bench.sizes:
+            raise ConfigError(f"The row {row.name!r} is like {row.like!r}, but there is no size `paper` to look in.")
+        return bench, bench.size("paper").row(name if colon else row.like)
 
 
 def bench_names() -> list[str]:

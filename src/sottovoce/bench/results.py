@@ -14,7 +14,7 @@ from sottovoce.bench.preset import Bench, Claim, Row, Size
 from sottovoce.bench.run import describe, is_done, result_of
 from sottovoce.config import Config
 from sottovoce.errors import PrivacyError
-from sottovoce.privacy.accounting import pld, rdp, rounded_up
+from sottovoce.privacy.accounting import Event, pld, rdp, rounded_up
 from sottovoce.privacy.claims import event_at
 from sottovoce.privacy.paper import PaperRow, paper_rows
 
@@ -49,6 +49,7 @@ class Shown:
     epsilon_pld: float | None
     claims: Sequence[Mapping[str, Any]]
     paper: Mapping[str, float]
+    note: str  # what must be known of the paper's numbers
     folders: Sequence[Path]
 
 
@@ -80,6 +81,7 @@ def _shown(bench: Bench, size: Size, row: Row, jobs: Sequence[Job]) -> Shown:
         _largest(spent, "epsilon_pld"),
         [claimed(config, claim) for claim in size.claims if claim.row == row.name],
         bench.paper_values(row),
+        bench.paper_row(row).note,
         [job.folder for job in jobs],
     )
 
@@ -91,11 +93,8 @@ def _largest(spent: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 def claimed(config: Config, claim: Claim) -> dict[str, Any]:
     """Return the epsilon of a row's noise at the sizes of a claim; raise where the row has no guarantee to speak of."""
-    if config.privacy.void is not None:
-        raise PrivacyError(f"There is nothing to claim of the row {claim.row!r}: {config.privacy.void}.")
-    kept = {**config.participation.model_dump(), "sigma_dp": config.privacy.sigma_dp}
     steps = claim.central_steps or config.federated.central_steps
-    spent = {event_at(f"The row {claim.row!r}", kept, claim.cohort_size, claim.population): steps}
+    spent = {_claimed_event(config, claim): steps}
     delta = config.privacy.target_delta
     return {
         "cohort_size": claim.cohort_size,
@@ -107,17 +106,35 @@ def claimed(config: Config, claim: Claim) -> dict[str, Any]:
     }
 
 
+def _claimed_event(config: Config, claim: Claim) -> Event:
+    if config.privacy.void is not None:
+        raise PrivacyError(f"There is nothing to claim of the row {claim.row!r}: {config.privacy.void}.")
+    kept = {**config.participation.model_dump(), "sigma_dp": config.privacy.sigma_dp}
+    return event_at(f"The row {claim.row!r}", kept, claim.cohort_size, claim.population)
+
+
+def require_results(bench: Bench, size_name: str, rows: Sequence[Row]) -> None:
+    """Raise where a row's claim or what the paper prints for it could not be shown; nothing needs to have run."""
+    size = bench.size(size_name)
+    for row in rows:
+        bench.paper_values(row)
+        for claim in (claim for claim in size.claims if claim.row == row.name):
+            _claimed_event(configure(size, row).config, claim)
+
+
 def note_rows(name: str, bench: Bench, size_name: str, seeds: int, out: Path, rows: Sequence[Row]) -> list[Path]:
     """Note in every finished run for which row it was used; return the runs in the order of the rows."""
     size = bench.size(size_name)
     jobs = plan(name, bench, size_name, rows, range(seeds), out)
-    found: dict[Path, str] = {}
+    found: dict[Path, list[Job]] = {}
     for row in rows:
         for job in (job for job in jobs if job.row.name == row.name and is_done(job)):
-            claims = [claimed(job.resolved.config, claim) for claim in size.claims if claim.row == row.name]
-            # Two rows may be one run: it is shown once, with both names.
-            found[job.folder] = f"{found[job.folder]} = {job.label}" if job.folder in found else job.label
-            describe(job, found[job.folder], claims, dict(bench.paper_values(row)))
+            found.setdefault(job.folder, []).append(job)
+    for same in found.values():  # two rows may be one run: it is shown once, with both names and what is said of either
+        names = {job.row.name for job in same}
+        claims = [claimed(same[0].resolved.config, claim) for claim in size.claims if claim.row in names]
+        paper = {key: value for job in reversed(same) for key, value in bench.paper_values(job.row).items()}
+        describe(same[0], " = ".join(job.label for job in same), claims, paper)
     return list(found)
 
 
@@ -149,7 +166,7 @@ def _printed(percent: float) -> str:
 
 
 def elsewhere(shown: Iterable[Shown]) -> list[str]:
-    """Return what rows have on other parts than dev and test, ours and the paper's, a line for each."""
+    """Return what rows have on other parts than dev and test, and what the paper's numbers need to be read, by line."""
     lines = []
     for one in shown:
         for part in one.row.also:
@@ -157,6 +174,8 @@ def elsewhere(shown: Iterable[Shown]) -> list[str]:
             paper = f"paper {_printed(one.paper[part])}" if part in one.paper else ""
             if ours or paper:
                 lines.append(f"{one.row.name}, on {part}: {'; '.join(text for text in (ours, paper) if text)}")
+        if one.note:
+            lines.append(f"{one.row.name}, the paper's: {one.note}")
     return lines
 
 
@@ -201,6 +220,7 @@ def document(bench: Bench, size: Size, shown: Iterable[Shown]) -> dict[str, Any]
             "claims": [dict(claim) for claim in one.claims],
             "paper": dict(one.paper),
             "unstated": sorted(size.unstated_in(one.row)),
+            "note": one.note,
             "runs": [str(folder) for folder in one.folders],
         }
         for one in shown

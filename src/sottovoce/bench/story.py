@@ -49,7 +49,8 @@ def _noise(wer: Mapping[str, Spread]) -> str:
     if not {"federated", "global", "dim"} <= wer.keys():
         return ""
     base, whole, layers = wer["federated"], wer["global"], wer["dim"]
-    costs = f"noise costs {_points(whole, base)} points with global clipping and {_points(layers, base)} with dim"
+    points = f"{_points(whole, base)} points with global clipping and {_points(layers, base)} with dim"
+    costs = f"clipping and noise cost {points}"
     if min(whole.mean, layers.mean) < base.mean:
         return f"The cost of noise is lost in the rest: {costs}."
     differences = [one - other for one, other in zip(whole.values, layers.values, strict=True)]
@@ -60,6 +61,9 @@ def _noise(wer: Mapping[str, Spread]) -> str:
     mean = sum(differences) / len(differences)
     if abs(mean) < _LEAST or 0 < better < len(differences):
         return f"No clear difference between the clippings, unlike in the paper: {costs} ({seeds})."
+    if len(differences) == 1:
+        order = "the order of the paper" if mean > 0 else "not the order of the paper"
+        return f"With this seed {costs}: {order} ({seeds})."
     if mean > 0:
         return f"As in the paper, {costs} ({seeds})."
     return f"Unlike in the paper, {costs}: clipping layer by layer does not help here ({seeds})."

@@ -79,7 +79,7 @@ def run(
 
     Example: sotto bench run dp-results --size mini --seeds 3
     """
-    from sottovoce.bench.results import collect
+    from sottovoce.bench.results import collect, note_rows, require_results
     from sottovoce.distributed import leads
 
     bench = load_bench(name)
@@ -87,6 +87,7 @@ def run(
     if results is not None and rows is not None:
         raise ConfigError("--results writes a whole table: leave out --rows.")
     require_places(results, f"bench {name}", report)
+    require_results(bench, size, chosen)
     make_corpora(bench, size, chosen, out, workers)
     if prepare_only:
         return
@@ -94,12 +95,12 @@ def run(
     if not leads():
         return
     shown = collect(name, bench, size, seeds, out, chosen)
+    runs = note_rows(name, bench, size, seeds, out, chosen)
     print_results(bench, size, shown, as_json)
     if report is not None:
-        from sottovoce.bench.results import note_rows
         from sottovoce.reports.page import make_report
 
-        make_report(note_rows(name, bench, size, seeds, out, chosen), report, f"{name}: {bench.about}")
+        make_report(runs, report, f"{name}: {bench.about}", [bench.size(size).note])
         note(f"The page is {report}.")
     if results is not None:
         from sottovoce.reports.sections import write_section
@@ -174,9 +175,9 @@ def train_rows(
     from sottovoce.distributed import leads
 
     jobs = plan(name, bench, size, rows, range(seeds), out)
-    left = len({job.key for job in jobs if not is_done(job)})
+    left = sum(not is_done(job) for job in jobs)
     if leads():
-        note(f"{name}: {left} of {len({job.key for job in jobs})} runs are left to do.")
+        note(f"{name}: {left} of {len(jobs)} are left to do.")
     if not run_jobs(jobs, workers, announce):
         raise DataError(f"{name} was stopped before the end. Run the same command again to go on.")
 

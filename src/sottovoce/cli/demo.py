@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli.bench import Seeds, choose_rows, make_corpora, print_results, require_places, section, train_rows
-from sottovoce.cli.console import note
+from sottovoce.cli.console import note, print_json
 from sottovoce.cli.options import ALL_CORES, AsJson, DryRun, Workers
 from sottovoce.cli.prepare import say_what_would_be_done
 
@@ -36,7 +36,7 @@ def demo(
     cores. Killed and started again, it goes on where it stopped.
     """
     from sottovoce.bench.preset import load_bench
-    from sottovoce.bench.results import collect, note_rows
+    from sottovoce.bench.results import collect, document, note_rows, require_results
     from sottovoce.bench.story import story
     from sottovoce.data.prepare import Request
     from sottovoce.reports.page import make_report
@@ -51,18 +51,24 @@ def demo(
         return
     page = out / "report.html"
     require_places(results, _NAME, page)
+    require_results(bench, "mini", rows)
     make_corpora(bench, "mini", rows, out, workers)
     train_rows(_NAME, bench, "mini", rows, seeds, out, workers)
     shown = collect(_NAME, bench, "mini", seeds, out, rows)
     told = story(shown, _OWN_DOMAIN)
-    print_results(bench, "mini", shown, as_json)
-    for sentence in told:
-        note(sentence)
-    make_report(note_rows(_NAME, bench, "mini", seeds, out, rows), page, bench.about, [*told, bench.size("mini").note])
-    note(f"The whole story, with figures: {page}")
+    hand_set = bench.size("mini").note
+    make_report(note_rows(_NAME, bench, "mini", seeds, out, rows), page, bench.about, [*told, hand_set])
     if results is not None:
         command = "sotto demo" + (f" --seeds {seeds}" if seeds > 1 else "") + (" --uniform" if uniform else "")
         lines = "\n".join(f"- {sentence}" for sentence in told)
         table = section(command, bench, "mini", shown)
         write_section(results, _NAME, f"{table}\n{lines}\n")
+    if as_json:
+        print_json({**document(bench, bench.size("mini"), shown), "story": told, "report": str(page)})
+        return
+    print_results(bench, "mini", shown, as_json)
+    for sentence in told:
+        note(sentence)
+    note(f"The whole story, with figures: {page}")
+    if results is not None:
         note(f"The table is in {results}.")

@@ -153,6 +153,7 @@ def _print_bench(name: str, device: "Device", processes: int, precision: "Precis
     from sottovoce.bench.cost import row_costs
     from sottovoce.bench.preset import load_bench
     from sottovoce.estimate.calibration import calibrate
+    from sottovoce.estimate.cost import Estimate
 
     found = list(row_costs(load_bench(name), device, processes, precision))
     total = sum(one.cost.gpu_hours for one in found)
@@ -167,7 +168,13 @@ def _print_bench(name: str, device: "Device", processes: int, precision: "Precis
     ]
     title = f"{name}: {len(found)} runs on {device.name}, federated ones on {processes} of them"
     print_table(title, ["run", "", "FLOPs", "GPU-hours"], rows, text_columns=2)
-    note(f"Together about {_short(total)} GPU-hours; runs that other benchmarks share are trained once.")
+    low, high = (sum(one.cost.gpu_hours * one.cost.factor**sign for one in found) for sign in (-1, 1))
+    note(f"Together {_short(low)} to {_short(high)} GPU-hours; runs that other benchmarks share are trained once.")
+    largest = [one.cost for one in found if isinstance(one.cost, Estimate)]
+    if largest:
+        memory = gigabytes(max(cost.memory_bytes["total"] for cost in largest))
+        traffic = gigabytes(max(cost.traffic_bytes["sent_by_process"] for cost in largest))
+        note(f"Federated runs: at most {memory} of memory in a process, {traffic} sent by it in a central step.")
     note(f"{_error(calibrate())} Central runs are estimated at the same pace. Our engine has not been timed on a GPU.")
 
 

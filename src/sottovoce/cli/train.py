@@ -177,6 +177,7 @@ class TrainingDisplay:
         )
         self._task = self._bar.add_task("", total=None)
         self._said = time.monotonic()
+        self._first: tuple[int, float] | None = None
         self._bar.start()
 
     def __call__(self, status: "Status") -> None:
@@ -187,9 +188,16 @@ class TrainingDisplay:
         text = f"{loss}{wer}{epsilon}  {status.speed}"
         self._bar.update(self._task, completed=status.step, total=status.steps, description=text)
         now = time.monotonic()
+        self._first = self._first or (status.step, now)
         if not stderr.is_terminal and (now - self._said >= _LOG_SECONDS or status.step == status.steps):
-            note(f"{self._label} {status.step} of {status.steps}: {text}")
+            note(f"{self._label} {status.step} of {status.steps}: {text}{self._left(status, now)}")
             self._said = now
+
+    def _left(self, status: "Status", now: float) -> str:
+        """Return how long it will take, at the pace since the first step."""
+        step, began = self._first or (status.step, now)
+        done, left = status.step - step, status.steps - status.step
+        return f"  {round((now - began) / done * left)} s left" if done > 0 and left > 0 else ""
 
     def close(self) -> None:
         """Leave the terminal as it was."""

@@ -97,6 +97,9 @@ def central_norms(record: Record) -> dict[str, Pooled]:
     return {layer: found for layer, one in parts.items() if (found := pooled(one)) is not None}
 
 
+FAR_BELOW = 0.1  # of an even share
+
+
 @dataclass(frozen=True)
 class Imbalance:
     """(|Delta_h| / |Delta|) / sqrt(d_h / D) of every layer: 1 everywhere where deltas are spread evenly.
@@ -105,6 +108,14 @@ class Imbalance:
     """
 
     ratios: Mapping[str, float]
+    sizes: Mapping[str, int]
+
+    @property
+    def drowned(self) -> float:
+        """The share of all parameters that lie in layers with less than FAR_BELOW: noise drowns those first."""
+        return sum(self.sizes[layer] for layer, ratio in self.ratios.items() if ratio < FAR_BELOW) / sum(
+            self.sizes.values()
+        )
 
     @property
     def least(self) -> float:
@@ -127,10 +138,13 @@ def imbalance_of(norms: Mapping[str, Pooled], sizes: Mapping[str, int]) -> Imbal
     if not norms or not norms.keys() <= sizes.keys():
         return None
     whole = math.sqrt(math.fsum(norm.rms**2 for norm in norms.values()))
-    parameters = sum(sizes[layer] for layer in norms)
+    own = {layer: sizes[layer] for layer in norms}
     if not whole:
         return None
-    return Imbalance({layer: norm.rms / whole / math.sqrt(sizes[layer] / parameters) for layer, norm in norms.items()})
+    parameters = sum(own.values())
+    return Imbalance(
+        {layer: norm.rms / whole / math.sqrt(own[layer] / parameters) for layer, norm in norms.items()}, own
+    )
 
 
 Find = Callable[[Line], Mapping[str, float | None]]

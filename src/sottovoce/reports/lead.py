@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sottovoce.reports.groups import Group
-from sottovoce.reports.layers import delta_norms, imbalance_of
+from sottovoce.reports.layers import FAR_BELOW, delta_norms, imbalance_of
 from sottovoce.reports.numbers import PROTECTS_NOBODY, count, epsilon, number, percent
 from sottovoce.reports.records import Record, Which, tightest
 
@@ -16,6 +16,7 @@ def sentences(groups: Sequence[Group]) -> list[str]:
     told = [_one(runs[0])] if len(runs) == 1 else [_several(groups, runs), *_best(groups)]
     told += _privacy(runs)
     told += _balance(groups)
+    told += _scales(runs)
     return told
 
 
@@ -84,8 +85,21 @@ def _balance(groups: Sequence[Group]) -> list[str]:
         found = imbalance_of(delta_norms(group.first), group.first.layer_sizes)
         if found is not None and found.least:
             whose = "" if len(groups) == 1 else f" ({group.name})"
+            factor, drowned = f"{found.most / found.least:,.0f}", f"{100 * found.drowned:.0f} %"
             return [
-                "For their sizes, the layers of users' deltas differ by a factor of up to "
-                f"{found.most / found.least:,.0f}{whose}: the more, the more may be won by clipping layer by layer."
+                f"For their sizes, the layers of users' deltas differ by a factor of up to {factor}{whose}, and "
+                f"{drowned} of the parameters lie in layers with less than {FAR_BELOW:g} of an even share: the more, "
+                "the more may be won by clipping layer by layer."
             ]
     return []
+
+
+def _scales(runs: Sequence[Record]) -> list[str]:
+    found = sorted({float(scale) for run in runs if (scale := run.setting("model.norm_scale") or 1) != 1})
+    if not found:
+        return []
+    scales = " and ".join(number(scale) for scale in found)
+    return [
+        f"Set by hand (model.norm_scale): LayerNorms started at {scales} of their usual scale. It is the same "
+        "function, but their share of users' deltas is larger for it."
+    ]

@@ -10,12 +10,13 @@ did not note is said in one line, and the rest is shown.
 
 import csv
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.errors import DataError
-from sottovoce.files import make_folder, written_whole
+from sottovoce.files import existing_parent, make_folder, written_whole
 from sottovoce.reports.blocks import Part, Sheet, esc
 from sottovoce.reports.groups import Group, groups_of
 from sottovoce.reports.lead import sentences
@@ -58,7 +59,7 @@ def make_report(runs: Sequence[Path], out: Path, title: str, lead: Sequence[str]
             files.append(_write(folder / f"{picture.name}.png", picture.png))
         for sheet in part.sheets:
             files.append(_write(folder / f"{sheet.name}.csv", _csv(sheet)))
-    _write(out, _page(title, [*lead, *sentences(groups)], parts, folder.name).encode())
+    _write(out, _page(title, [*filter(None, lead), *sentences(groups)], parts, folder.name).encode())
     return Written(out, tuple(files), tuple(groups))
 
 
@@ -66,6 +67,9 @@ def require_page(out: Path) -> None:
     """Raise DataError where a page could not be written; a command that works for an hour calls this first."""
     if out.is_dir():
         raise DataError(f"{out} is a folder. Give a file for the page, such as {out / 'report.html'}.")
+    above = existing_parent(out.parent)
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise DataError(f"{out} cannot be written: {above} is no folder that may be written to. Give another place.")
 
 
 def _write(path: Path, content: bytes) -> Path:

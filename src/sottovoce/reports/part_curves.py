@@ -51,7 +51,7 @@ def over_steps(groups: Sequence[Group]) -> Part:
     )
     caption = "How fast each run learns, and where it levels off. "
     if bounds:
-        caption += "Dashed: models trained on all data together, the bound to compare with. "
+        caption += "Dashed: the final WER of models that were trained centrally, each on data of its own. "
     caption += "A line that still falls at its end has not had enough steps."
     return Part("steps", title, [Drawn(picture, caption)], [sheet])
 

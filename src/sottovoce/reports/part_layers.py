@@ -12,6 +12,7 @@ from sottovoce.reports.blocks import Block, Cell, Drawn, Part, Sheet, Table, Tex
 from sottovoce.reports.drawing import INK, Key, Panel, Picture, log_axis, make_picture
 from sottovoce.reports.groups import Group, detailed, group_keys
 from sottovoce.reports.layers import (
+    FAR_BELOW,
     Imbalance,
     Pooled,
     central_norms,
@@ -86,18 +87,20 @@ def _imbalance_blocks(shown: Sequence[tuple[Group, Values]]) -> list[Block]:
         "parameters would have it. Noise is alike in every parameter: layers far left of 1 drown in it first."
     )
     rows = [_imbalance_row(group, one) for group, one in found]
-    header: list[str | Cell] = ["run", "least", "median", "most", "most / least"]
+    header: list[str | Cell] = ["run", "least", "median", "most", "most / least", f"parameters below {FAR_BELOW:g}"]
     header += [Cell("least in", kind="name"), Cell("most in", kind="name")]
-    decides = (
-        "This number decides between global and per-layer clipping: where it is near 1 in all layers they do the same, "
-        "and the further apart its ends lie, the more global clipping to one C spends its bound on a few layers."
+    meaning = (
+        "Where this number is near 1 in all layers, global and per-layer clipping do the same. Where most parameters "
+        "lie far below 1, global clipping to one C spends its bound on a few layers, and per-layer clipping may win; "
+        "a few parameters far above 1, such as the scale and bias of the input, change little."
     )
-    return [Drawn(picture, caption), Text(decides), Table(header, rows)]
+    return [Drawn(picture, caption), Text(meaning), Table(header, rows)]
 
 
 def _imbalance_row(group: Group, one: Imbalance) -> list[str | Cell]:
     least, most = (pick(one.ratios, key=lambda layer: one.ratios[layer]) for pick in (min, max))
     values = [number(value) for value in (one.least, one.median, one.most, one.most / one.least if one.least else None)]
+    values.append(f"{100 * one.drowned:.0f} %")
     names = [Cell(f"<code>{esc(layer)}</code>", kind="name") for layer in (least, most)]
     return [esc(group.name), *values, *names]
 

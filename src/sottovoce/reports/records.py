@@ -36,8 +36,37 @@ class _RowFile(BaseModel):
 
     row: str | None = None
     label: str | None = None
+    dev: str | None = None
+    test: str | None = None
     claims: list[dict[str, float]] = []
     paper: dict[str, float] = {}
+
+
+class _ResultFile(BaseModel):
+    """What a page takes from result.json."""
+
+    model_config = ConfigDict(extra="allow")
+
+    epsilon_rdp: float | None = None
+    epsilon_pld: float | None = None
+    dev_wer: float | None = None
+
+
+class _Speakers(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    wer: dict[str, float]
+
+
+class _Evaluation(BaseModel):
+    """What a page takes from one document of evaluation.json."""
+
+    model_config = ConfigDict(extra="allow")
+
+    wer: float
+    steps: int
+    speakers: _Speakers
+    groups: dict[str, dict[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,11 +185,18 @@ def _read(path: Path) -> tuple[Line, list[Line], Line, Line, Line]:
     if not isinstance(config.get("config"), dict):
         raise DataError(f"{path} is not a run: there is no whole {CONFIG_FILE} in it. Give the folder after --run.")
     result, evaluation, row = (_optional(path / name) for name in (RESULT_FILE, EVALUATION_FILE, ROW_FILE))
-    try:
-        _RowFile.model_validate(row)
-    except ValidationError:
-        raise DataError(f"{path / ROW_FILE} is damaged. Run the benchmark again, or remove it.") from None
+    _require(_ResultFile, result, path / RESULT_FILE)
+    _require(_RowFile, row, path / ROW_FILE)
+    for document in evaluation.values():
+        _require(_Evaluation, document, path / EVALUATION_FILE)
     return config, read_metrics(path / METRICS_FILE), result, evaluation, row
+
+
+def _require(shape: type[BaseModel], document: Any, path: Path) -> None:
+    try:
+        shape.model_validate(document)
+    except ValidationError:
+        raise DataError(f"{path} is damaged. Restore it, or leave this run out.") from None
 
 
 def _record(
@@ -183,11 +219,16 @@ def _record(
 
 
 def _of_the_last_model(evaluation: Line, lines: Sequence[Line]) -> dict[str, Line]:
-    """Return the evaluations of the model after the last step: a run that was extended keeps older ones for a while."""
+    """Return the evaluations of the model after the last step: a run that was extended keeps older ones for a while.
+
+    Speakers that a benchmark knows by a name of its own are not shown as dev or test besides.
+    """
     done = max((line["step"] for line in lines), default=0)
-    wanted = {"wer", "steps", "speakers", "groups"}
-    whole = {name: one for name, one in evaluation.items() if isinstance(one, dict) and wanted <= one.keys()}
-    return {name: one for name, one in whole.items() if one["steps"] == done}
+    last = {name: one for name, one in evaluation.items() if one["steps"] == done}
+    named = {one.get("population") for name, one in last.items() if name not in ("dev", "test")}
+    return {
+        name: one for name, one in last.items() if name not in ("dev", "test") or one.get("population") not in named
+    }
 
 
 def _optional(path: Path) -> dict[str, Any]:
