@@ -125,9 +125,10 @@ def _job(bench: str, size_name: str, size: Size, row: Row, seed: int, made: Mapp
     base = None if origin.seed_model is None else made[origin.seed_model]
     opened = {part: selection.open() for part, selection in selections.items()}
     learnt = {parts["train"]: selections[parts["train"]], **({} if base is None else base.learnt)}
+    heard = {name: opened[name] if name in opened else selection.open() for name, selection in learnt.items()}
     for part in (part for part in (parts["dev"], parts["test"], *row.also) if part is not None):
-        for name, selection in learnt.items():
-            require_disjoint(selection.open(), opened[part], (f"{row.name}: {name}", part))
+        for name, population in heard.items():
+            require_disjoint(population, opened[part], (f"{row.name}: {name}", part))
     roles = {"train": parts["train"], "dev": parts["dev"] if origin.kind == "federated" else None}
     chosen = {role: selections[part] for role, part in roles.items() if part is not None}
     hashes = {part: population.hash for part, population in opened.items()}
