@@ -349,6 +349,17 @@ def test_where_results_go_is_looked_at_before_any_work(preset, tmp_path, option,
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("name", "size"), [(name, size) for name in bench_names() for size in load_bench(name).sizes])
+def test_everything_is_evaluated_in_the_language_it_was_trained_in(name, size):
+    found = load_bench(name).size(size)
+    for row in with_models(found, found.rows):
+        origin = row if row.same is None else found.row(row.same)
+        parts = {*found.part_of(row).values(), found.part_of(origin)["train"], *row.also} - {None}
+        corpora = [found.corpora[found.parts[part].corpus] for part in parts]
+        languages = {getattr(one, "languages", getattr(one, "language", "en")) for one in corpora}
+        assert len(languages) == 1, row.name
+
+
 @pytest.mark.parametrize("name", [name for name in bench_names() if "paper" in load_bench(name).sizes])
 def test_the_papers_size_has_a_cost(name):
     bench = load_bench(name)
