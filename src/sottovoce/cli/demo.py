@@ -56,19 +56,17 @@ def demo(
     train_rows(_NAME, bench, "mini", rows, seeds, out, workers)
     shown = collect(_NAME, bench, "mini", seeds, out, rows)
     told = story(shown, _OWN_DOMAIN)
-    hand_set = bench.size("mini").note
-    make_report(note_rows(_NAME, bench, "mini", seeds, out, rows), page, bench.about, [*told, hand_set])
+    if not as_json:  # before the page, which may fail on a full disk
+        print_results(bench, "mini", shown, as_json=False)
+    for sentence in told:
+        note(sentence)
+    runs = note_rows(_NAME, bench, "mini", seeds, out, rows)
+    make_report(runs, page, bench.about, [*told, bench.size("mini").note])
+    note(f"The whole story, with figures: {page}")
     if results is not None:
         command = "sotto demo" + (f" --seeds {seeds}" if seeds > 1 else "") + (" --uniform" if uniform else "")
         lines = "\n".join(f"- {sentence}" for sentence in told)
-        table = section(command, bench, "mini", shown)
-        write_section(results, _NAME, f"{table}\n{lines}\n")
+        write_section(results, _NAME, section(command, bench, "mini", shown) + f"\n{lines}\n")
+        note(f"The table is in {results}.")
     if as_json:
         print_json({**document(bench, bench.size("mini"), shown), "story": told, "report": str(page)})
-        return
-    print_results(bench, "mini", shown, as_json)
-    for sentence in told:
-        note(sentence)
-    note(f"The whole story, with figures: {page}")
-    if results is not None:
-        note(f"The table is in {results}.")
