@@ -1,0 +1,153 @@
+"""Short runs whose results a redesign must not change by a bit: one for every clipping, sampling, weight and optimizer.
+
+    python tests/golden_runs.py          compare with tests/golden/runs.json
+    python tests/golden_runs.py --write  replace it; a changed digest needs a line of why in CHANGELOG.md
+
+Three digests are kept of every run: the SHA-256 of `last/model.safetensors`; of the ledger without `config` (a hash of
+the whole configuration, paths included) and without `previous` (the chain, which depends on it); and of the metrics
+without times. The bits depend on the type of CPU and on the build of torch, so both are noted beside the digests.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from conftest import hash_of, write_audio
+from sottovoce.data.corpora import Table
+from sottovoce.data.prepare import Request, prepare
+from sottovoce.processes import no_progress
+from trainings import SMALL_MODEL, command_line, run
+
+DIGESTS = Path(__file__).parent / "golden" / "runs.json"
+USERS = {"a": 6, "b": 3, "c": 2, "d": 5, "e": 1, "f": 4, "g": 3, "h": 2}
+PARTS = {"train": "abcdef", "dev": "g", "test": "h"}
+_MODEL = (*SMALL_MODEL, "batching.seconds=3")
+_FEDERATED = (
+    *_MODEL,
+    *("participation.population=6", "participation.cohort_size=4"),
+    *("privacy.clip_norm=0.1", "privacy.clipping=dim", "privacy.sigma_dp=0.001"),
+    *("federated.local.steps=2", "federated.central_steps=3", "federated.evaluate_every=3"),
+    "federated.schedule.lr=0.01",
+)
+_CENTRAL = (*_MODEL, "central.steps=4", "central.micro_batch_seconds=4", "central.evaluate_every=4")
+_SECONDS = ("participation.weight=seconds", "participation.weight_bound=5", "participation.weight_total=20")
+
+FEDERATED: Mapping[str, tuple[str, ...]] = {
+    "dim": (),
+    "unclipped": ("privacy.clipping=none", "privacy.sigma_dp=0", "privacy.clip_norm=null"),
+    "global": ("privacy.clipping=global",),
+    "uniform": ("privacy.clipping=uniform",),
+    "weighted": ("privacy.clipping=weighted", "privacy.mlp_weight=2"),
+    "normalize": ("privacy.rule=normalize",),
+    "fixed": ("participation.sampling=fixed",),
+    "everyone": ("participation.sampling=everyone",),
+    "utterances": ("participation.weight=utterances", "participation.weight_bound=4", "participation.weight_total=20"),
+    "seconds": _SECONDS,
+    "q_min": (*_SECONDS, "participation.q_min=0.1"),
+    "lars": ("federated.optimizer={name: lars}",),
+    "adam": ("federated.optimizer={name: adam}",),
+    "adagrad": ("federated.optimizer={name: adagrad}",),
+    "sgd": ("federated.optimizer={name: sgd, momentum: 0.5}",),
+    "block": ("federated.partition=block",),
+    "kind": ("federated.partition=kind",),
+    "fedprox": ("federated.local.prox_mu=0.3",),
+    "epochs": ("federated.local.steps=null", "federated.local.epochs=2"),
+    "noise-analysis": ("privacy.noise_analysis={group: mlp, inside: 1, outside: 0.5}",),
+    "iid": ("users.iid=true",),
+    "post-norm": ("model.norm=post",),
+    "norm-scale": ("model.norm_scale=0.2",),
+}
+CENTRAL: Mapping[str, tuple[str, ...]] = {
+    "central-lars": ("central.optimizer={name: lars}",),
+    "central-adam": (),
+}
+
+
+def machine() -> dict[str, str]:
+    """Return what the bits depend on besides the code."""
+    cpu, info = platform.processor(), Path("/proc/cpuinfo")
+    if info.exists():
+        named = (line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line)
+        cpu = next(named, cpu)
+    return {"cpu": cpu, "instructions": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__}
+
+
+def run_all(folder: Path) -> dict[str, dict[str, str]]:
+    """Run everything below a folder that must be the current one, and return the digests of every run."""
+    data = _prepare(folder)
+    found = {}
+    for kind, settings, variants in (("federated", _FEDERATED, FEDERATED), ("central", _CENTRAL, CENTRAL)):
+        for name, more in variants.items():
+            finished = run(command_line(kind, Path(name), data, (*settings, *more), 1))
+            assert finished.returncode == 0, (name, finished.stderr)
+            found[name] = digests(folder / name)
+    finished = run([sys.executable, "-m", "sottovoce", "train", "federated", "quick", "--run", "quick"])
+    assert finished.returncode == 0, finished.stderr
+    return found | {"quick": digests(folder / "quick")}
+
+
+def _prepare(folder: Path) -> dict[str, str]:
+    lines = ["path\tspeaker\ttext"]
+    for speaker, count in USERS.items():
+        for number in range(count):
+            path = f"{speaker}/{speaker}{number:03d}.flac"
+            write_audio(folder / "corpus" / path, 1 + 0.1 * (hash_of(path) % 7), hash_of(path))
+            lines.append(f"{path}\t{speaker}\thello number{' again' * (number % 3)} {'abcdefghij'[number % 10]}")
+    table = folder / "corpus" / "index.tsv"
+    table.write_text("\n".join(lines) + "\n")
+    prepare(Request(Table(file=table)), folder / "store", 1, no_progress)
+    for part, speakers in PARTS.items():
+        (folder / f"{part}.txt").write_text("\n".join(speakers))
+    return {part: f"store@{part}.txt" for part in PARTS}
+
+
+def digests(run: Path) -> dict[str, str]:
+    """Return the digests of a finished run."""
+    found = {"model": hashlib.sha256((run / "last" / "model.safetensors").read_bytes()).hexdigest()}
+    for name in ("ledger", "metrics"):
+        path = run / f"{name}.jsonl"
+        if path.exists():
+            lines = [_without(json.loads(line)) for line in path.read_text().splitlines()]
+            found[name] = hashlib.sha256(json.dumps(lines, sort_keys=True).encode()).hexdigest()
+    return found
+
+
+_NOT_COMPARED = {"config", "previous", "seconds", "elapsed_seconds", "audio_seconds_per_second"}
+
+
+def _without(line: Any) -> Any:
+    if isinstance(line, dict):
+        return {key: _without(value) for key, value in line.items() if key not in _NOT_COMPARED}
+    return line
+
+
+def main() -> None:
+    """Compare, or write."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        found = {"machine": machine(), "runs": run_all(Path(folder))}
+    if "--write" in sys.argv:
+        DIGESTS.write_text(json.dumps(found, indent=2) + "\n")
+        return
+    expected = json.loads(DIGESTS.read_text())
+    if expected["machine"] != found["machine"]:
+        sys.exit(f"made on {expected['machine']}, and this is {found['machine']}: bits cannot be compared")
+    changed = [
+        f"{name}: {what}"
+        for name, one in found["runs"].items()
+        for what, digest in one.items()
+        if expected["runs"].get(name, {}).get(what) != digest
+    ]
+    sys.exit("\n".join(changed) if changed else 0)
+
+
+if __name__ == "__main__":
+    main()
