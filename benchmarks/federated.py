@@ -30,13 +30,13 @@ from sottovoce.distributed import Group, run_workers
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated import client as client_module
 from sottovoce.federated.client import Client
+from sottovoce.federated.diagnostics import Figures
 from sottovoce.federated.engine import Engine
-from sottovoce.federated.figures import Figures
-from sottovoce.federated.options import Local
+from sottovoce.federated.federated_options import Local
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import Lamb
 from sottovoce.privacy.mechanism import Mechanism
-from sottovoce.privacy.options import Participation, Privacy
+from sottovoce.privacy.privacy_options import Participation, Privacy
 from sottovoce.processes import no_progress
 from sottovoce.randomness import stream
 

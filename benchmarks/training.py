@@ -18,9 +18,9 @@ from report import print_report
 from sottovoce.config import resolve
 from sottovoce.model.cape import centred_positions, embed
 from sottovoce.model.ctc import ctc_loss
-from sottovoce.model.encoder import Encoder, initialise, output_count
 from sottovoce.model.flat import FlatModel
-from sottovoce.model.options import ModelOptions
+from sottovoce.model.model_options import ModelOptions
+from sottovoce.model.transformer import Encoder, initialise, output_count
 
 TOKENS = 30
 ROUNDS = 8

@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from conftest import write_audio
-from sottovoce.central.train import train_central
+from sottovoce.central.central_training import train_central
 from sottovoce.config import resolve
 from sottovoce.data.corpora import Table
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.distributed import Group
-from sottovoce.federated.train import train_federated
+from sottovoce.federated.federated_training import train_federated
 from sottovoce.processes import no_progress
 from sottovoce.reports.page import Written, make_report
-from sottovoce.training import NoDisplay
+from sottovoce.runs.training import NoDisplay
 from trainings import SMALL_MODEL
 
 NOISE = ("privacy.clip_norm=0.5", "privacy.sigma_dp=1.0")

@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from sottovoce.central.options import Central
+from sottovoce.central.central_options import Central
 from sottovoce.data.batching import Batching
 from sottovoce.data.corpora import CorpusOption
 from sottovoce.data.corpora.synthetic import Synthetic
@@ -23,10 +23,10 @@ from sottovoce.data.joining import Joining
 from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError, nearest
 from sottovoce.features.specaugment import SpecAugment
-from sottovoce.federated.options import Federated
-from sottovoce.hardware import Hardware
-from sottovoce.model.options import ModelOptions
-from sottovoce.privacy.options import Participation, Privacy, RandomSource
+from sottovoce.federated.federated_options import Federated
+from sottovoce.model.hardware import Hardware
+from sottovoce.model.model_options import ModelOptions
+from sottovoce.privacy.privacy_options import Participation, Privacy, RandomSource
 
 Tree = dict[str, Any]
 

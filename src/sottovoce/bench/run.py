@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sottovoce.bench.plan import Job
-from sottovoce.central.train import train_central
+from sottovoce.central.central_training import train_central
 from sottovoce.distributed import Group, run_workers
-from sottovoce.evaluation.record import read_evaluations, record
-from sottovoce.federated.train import RESULT_FILE, train_federated
+from sottovoce.federated.federated_training import RESULT_FILE, train_federated
 from sottovoce.files import write_json
 from sottovoce.model.recogniser import load_recogniser
-from sottovoce.runs import LAST, read_json
-from sottovoce.training import MakeDisplay, Stop
+from sottovoce.runs.evaluations import read_evaluations, record
+from sottovoce.runs.folder import LAST, read_json
+from sottovoce.runs.training import MakeDisplay, Stop
 
 DONE_FILE = "done.json"
 ROW_FILE = "row.json"

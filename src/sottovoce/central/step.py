@@ -15,7 +15,7 @@ from sottovoce.data.store import Store
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
 from sottovoce.features.specaugment import SpecAugment
-from sottovoce.gradient import Streams, add_gradient, prepare_micro
+from sottovoce.model.gradient import Streams, add_gradient, prepare_micro
 from sottovoce.model.recogniser import Recogniser
 
 Rows = npt.NDArray[np.int64]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sottovoce.bench.preset import Bench, Row, Size, SizeName, all_benches, load_bench
+from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
-from sottovoce.cli.options import ALL_CORES, AsJson, Workers
 from sottovoce.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from sottovoce.bench.results import Shown
     from sottovoce.cli.train import TrainingDisplay
-    from sottovoce.training import MakeDisplay
+    from sottovoce.runs.training import MakeDisplay
 
 app = typer.Typer(help="Reproduce the paper's results, in its size or in miniature.", no_args_is_help=True)
 
@@ -103,7 +103,7 @@ def run(
         make_report(runs, report, f"{name}: {bench.about}", [bench.size(size).note])
         note(f"The page is {report}.")
     if results is not None:
-        from sottovoce.reports.sections import write_section
+        from sottovoce.reports.markdown import write_section
 
         command = f"sotto bench run {name} --size {size}{_seeds(seeds)}"
         write_section(results, f"bench {name}", section(command, bench, size, shown))
@@ -132,7 +132,7 @@ def show(
 def require_places(results: Path | None, section_name: str, report: Path | None) -> None:
     """Raise before any work where the table or the page could not be written at the end."""
     if results is not None:
-        from sottovoce.reports.sections import require_place
+        from sottovoce.reports.markdown import require_place
 
         require_place(results, section_name)
     if report is not None:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.console import print_json, print_table
-from sottovoce.cli.options import AsJson
 from sottovoce.config import preset_names, resolve
 
 app = typer.Typer(help="Presets and the configuration they resolve to.", no_args_is_help=True)

@@ -9,8 +9,8 @@ import soundfile
 import typer
 
 from sottovoce.cli import populations, prepare
+from sottovoce.cli.arguments import AsJson, Seed, StorePath
 from sottovoce.cli.console import note, print_json, print_table
-from sottovoce.cli.options import AsJson, Seed, StorePath
 from sottovoce.cli.statistics import draw_speakers, print_statistics
 from sottovoce.data.audio import BadAudio
 from sottovoce.data.extract import load_audio

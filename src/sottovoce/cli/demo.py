@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from sottovoce.cli.arguments import ALL_CORES, AsJson, DryRun, Workers
 from sottovoce.cli.bench import Seeds, choose_rows, make_corpora, print_results, require_places, section, train_rows
 from sottovoce.cli.console import note, print_json
-from sottovoce.cli.options import ALL_CORES, AsJson, DryRun, Workers
 from sottovoce.cli.prepare import say_what_would_be_done
 
 _NAME = "demo"
@@ -39,8 +39,8 @@ def demo(
     from sottovoce.bench.results import collect, document, note_rows, require_results
     from sottovoce.bench.story import story
     from sottovoce.data.prepare import Request
+    from sottovoce.reports.markdown import write_section
     from sottovoce.reports.page import make_report
-    from sottovoce.reports.sections import write_section
 
     bench = load_bench(_NAME)
     rows = [row for row in choose_rows(bench, "mini", None) if uniform or row.name != _OPTIONAL]

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from sottovoce.cli.arguments import ALL_CORES, AsJson
 from sottovoce.cli.config import Settings
 from sottovoce.cli.console import note, print_json, print_table
-from sottovoce.cli.options import ALL_CORES, AsJson
 from sottovoce.cli.train import Chosen, with_data
 from sottovoce.config import Resolved, resolve
 from sottovoce.errors import ConfigError

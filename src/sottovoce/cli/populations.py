@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from sottovoce.cli.arguments import AsJson, DryRun, Out, Seed, StorePath
 from sottovoce.cli.console import ProgressDisplay, print_json, stdout
-from sottovoce.cli.options import AsJson, DryRun, Out, Seed, StorePath
 from sottovoce.cli.statistics import print_statistics
 from sottovoce.data.merge import merge, merged_bytes
 from sottovoce.data.population import (

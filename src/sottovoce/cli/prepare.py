@@ -8,13 +8,13 @@ from typing import Annotated, Any, TypeVar
 import typer
 from pydantic import BaseModel, ValidationError
 
+from sottovoce.cli.arguments import ALL_CORES, AsJson, DryRun, Out, Seed, Workers
 from sottovoce.cli.config import Preset, Settings
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table, stdout
-from sottovoce.cli.options import ALL_CORES, AsJson, DryRun, Out, Seed, Workers
 from sottovoce.config import resolve
 from sottovoce.data.corpora import AnyCorpus, CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
-from sottovoce.data.estimate import estimate, estimate_synthetic, speed
 from sottovoce.data.joining import Joining
+from sottovoce.data.preparation_cost import estimate, estimate_synthetic, speed
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.data.store import INFO, REJECTED, Store
 from sottovoce.data.writer import read_rejected

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
-from sottovoce.cli.options import AsJson
 
 if TYPE_CHECKING:
     from sottovoce.privacy.accounting import Pld, Spent
@@ -180,7 +180,7 @@ def plan(
     reached = solve(replace(solved, epsilon=None), accounting)
     grid = None
     if plot is not None:
-        from sottovoce.reports.figures import epsilon_contours
+        from sottovoce.reports.pictures import epsilon_contours
 
         with ProgressDisplay() as progress:
             grid = epsilon_grid(solved, progress)
@@ -308,7 +308,7 @@ def compose(
 def verify(run: Run, as_json: AsJson = False) -> None:
     """Check a run's ledger: its chain of hashes, its numbers, and what every checkpoint says of it."""
     from sottovoce.privacy.accounting import rounded_up
-    from sottovoce.privacy.verify import verify as check
+    from sottovoce.runs.verify import verify as check
 
     found = check(run)
     if as_json:

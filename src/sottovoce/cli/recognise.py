@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pyarrow as pa
 import typer
 
+from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
 from sottovoce.cli.config import Preset, Settings
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table, stdout
-from sottovoce.cli.options import ALL_CORES, AsJson, Workers
 from sottovoce.config import resolve
 from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.files import gigabytes, write_json
-from sottovoce.hardware import Hardware
+from sottovoce.model.hardware import Hardware
 
 if TYPE_CHECKING:
     from sottovoce.distributed import Group
@@ -56,8 +56,8 @@ def evaluate(
 def _evaluate_worker(
     group: "Group", checkpoint: Path, selection: Selection, by: list[str] | None, batch_seconds: float, result: Path
 ) -> None:
+    from sottovoce.evaluation.breakdown import default_columns, report
     from sottovoce.evaluation.evaluate import evaluate as run_evaluation
-    from sottovoce.evaluation.report import default_columns, report
     from sottovoce.model.recogniser import load_recogniser
 
     population = selection.open()
@@ -131,7 +131,7 @@ def model(
 
     Example: sotto model baseline --partition kind
     """
-    from sottovoce.model.size import describe
+    from sottovoce.estimate.model_size import describe
 
     config = resolve(preset, settings or []).config
     document = describe(config, partition, language)

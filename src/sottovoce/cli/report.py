@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.console import note, print_json
-from sottovoce.cli.options import AsJson
 from sottovoce.errors import DataError
 
 

@@ -6,7 +6,7 @@ from sottovoce.cli.console import note, print_json, print_table
 from sottovoce.data.population import Population
 from sottovoce.data.statistics import SpeakerStatistics, paper_statistics
 from sottovoce.files import make_folder
-from sottovoce.reports.figures import UserAmounts, speaker_distribution
+from sottovoce.reports.pictures import UserAmounts, speaker_distribution
 
 _HEADER = ["subset", "hours", "speakers", "utterances", "mean", "std", "min", "max"]
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
 from sottovoce.cli.config import Preset, Settings
 from sottovoce.cli.console import ProgressDisplay, note, print_json, stderr
-from sottovoce.cli.options import ALL_CORES, AsJson, Workers
 from sottovoce.config import Resolved, resolve
 from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError, DataError
-from sottovoce.own_corpus import make_own_corpus
 from sottovoce.privacy.accounting import rounded_up
+from sottovoce.runs.own_corpus import make_own_corpus
 
 if TYPE_CHECKING:
-    from sottovoce.training import Status
+    from sottovoce.runs.training import Status
 
 app = typer.Typer(help="Train recognisers.", no_args_is_help=True)
 
@@ -72,7 +72,7 @@ def central(
 
     Example: sotto train central tiny --train stores/digits@train.txt --dev stores/digits@heldout.txt --run runs/digits
     """
-    from sottovoce.central.train import train_central
+    from sottovoce.central.central_training import train_central
 
     given = with_data(settings or [], train=train, dev=dev, test=test)
     resolved = resolve(preset, given + from_seed_model(seed_model))
@@ -99,7 +99,7 @@ def federated(
     Example: sotto train federated quick --run runs/quick
     """
     from sottovoce.distributed import leads
-    from sottovoce.federated.train import train_federated
+    from sottovoce.federated.federated_training import train_federated
     from sottovoce.processes import under_torchrun
 
     given = with_data(settings or [], train=train, dev=dev, test=test) + from_seed_model(seed_model)
@@ -130,7 +130,7 @@ def _start(train: Callable[..., None], resolved: Resolved, run: Path, wanted: in
 
 
 def _report(run: Path, resolved: Resolved, wanted: int, as_json: bool) -> None:
-    from sottovoce.evaluation.record import read_evaluations, scores_in
+    from sottovoce.runs.evaluations import read_evaluations, scores_in
 
     path = run / "last" / "checkpoint.json"
     if not path.exists():

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from sottovoce.data.corpora import AnyCorpus, Synthetic, read_corpus
-from sottovoce.data.estimate import estimate, estimate_synthetic
 from sottovoce.data.extract import Chunk, extract
 from sottovoce.data.joining import Joining, join_entries
 from sottovoce.data.manifest import Manifest, Rejection, build_manifest
+from sottovoce.data.preparation_cost import estimate, estimate_synthetic
 from sottovoce.data.store import INFO, Store, partial_path
 from sottovoce.data.writer import (
     REQUEST,

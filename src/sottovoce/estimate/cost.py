@@ -19,11 +19,11 @@ from sottovoce.errors import ConfigError
 from sottovoce.estimate.audio import UserAudio
 from sottovoce.estimate.calibration import PAPER_MODEL, calibrate
 from sottovoce.estimate.devices import A100, PAPER_PRECISION, Device, Precision, seconds_per_flop
+from sottovoce.estimate.model_size import activation_bytes, describe
 from sottovoce.estimate.work import Sharing, cohort_size, flops_per_second, loads, local_work
-from sottovoce.federated.figures import Figures
+from sottovoce.federated.diagnostics import Figures
 from sottovoce.model.flat import make_partition
-from sottovoce.model.size import activation_bytes, describe
-from sottovoce.training import VOTES
+from sottovoce.runs.training import VOTES
 
 _FLOAT, _INTEGER = 4, 8  # bytes
 # One core of a server, measured: noise that rank 0 draws, and bytes that its ledger hashes, in a second.

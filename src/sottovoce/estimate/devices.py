@@ -24,9 +24,9 @@ from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError
 from sottovoce.estimate.work import flops_per_second
 from sottovoce.features.logmel import BINS, FRAMES_PER_SECOND
-from sottovoce.gradient import Micro, add_gradient
-from sottovoce.model.encoder import Encoder
+from sottovoce.model.gradient import Micro, add_gradient
 from sottovoce.model.recogniser import Recogniser
+from sottovoce.model.transformer import Encoder
 from sottovoce.randomness import stream
 
 Precision = Literal["float32", "tf32", "bfloat16"]

@@ -19,8 +19,8 @@ from sottovoce.errors import ConfigError
 from sottovoce.estimate.audio import Floats, UserAudio
 from sottovoce.features.logmel import BINS, FRAMES_PER_SECOND
 from sottovoce.federated.engine import share_out
-from sottovoce.model.encoder import KERNEL, STRIDE
-from sottovoce.model.options import ModelOptions
+from sottovoce.model.model_options import ModelOptions
+from sottovoce.model.transformer import KERNEL, STRIDE
 from sottovoce.randomness import stream
 
 # How users come to processes. `longest first` is what our engine does; `dealt` gives every process as many, whoever

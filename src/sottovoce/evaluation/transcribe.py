@@ -19,8 +19,8 @@ from sottovoce.data.text import BLANK_ID, BOUNDARY_ID
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
 from sottovoce.model.cape import SECONDS_PER_OUTPUT
-from sottovoce.model.encoder import STRIDE
 from sottovoce.model.recogniser import Recogniser
+from sottovoce.model.transformer import STRIDE
 
 Samples = npt.NDArray[np.float32]
 

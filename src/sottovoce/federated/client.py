@@ -20,8 +20,8 @@ from torch import Tensor
 from sottovoce.data.batching import Batch, Batching, epoch
 from sottovoce.data.store import Store
 from sottovoce.features.specaugment import SpecAugment
-from sottovoce.federated.options import Local
-from sottovoce.gradient import Micro, Streams, add_gradient, prepare_micro
+from sottovoce.federated.federated_options import Local
+from sottovoce.model.gradient import Micro, Streams, add_gradient, prepare_micro
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.randomness import stream
 

@@ -20,7 +20,7 @@ from sottovoce.data.population import Population
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
 from sottovoce.federated.client import Client, LocalBatch
-from sottovoce.federated.figures import CLOSELY, Figures, LocalGradients
+from sottovoce.federated.diagnostics import CLOSELY, Figures, LocalGradients
 from sottovoce.federated.weights import user_weights
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import AnyOptimizer, State
@@ -30,7 +30,7 @@ from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import add_noise_
 from sottovoce.processes import ahead
 from sottovoce.randomness import Randomness, SecureRandomness, stream
-from sottovoce.training import VOTES, Stop
+from sottovoce.runs.training import VOTES, Stop
 
 Users = npt.NDArray[np.int64]
 _BATCHES_AHEAD = 2

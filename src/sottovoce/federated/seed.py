@@ -14,7 +14,7 @@ from sottovoce.data.selection import Selection
 from sottovoce.errors import PrivacyError, SottoError
 from sottovoce.files import sha256_of
 from sottovoce.model.recogniser import model_path
-from sottovoce.runs import CONFIG_FILE, read_json
+from sottovoce.runs.folder import CONFIG_FILE, read_json
 
 NONE = "none"
 

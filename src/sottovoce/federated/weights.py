@@ -6,7 +6,7 @@ import numpy.typing as npt
 from sottovoce.data.population import Population
 from sottovoce.features.logmel import FRAMES_PER_SECOND
 from sottovoce.privacy.mechanism import WEIGHTS
-from sottovoce.privacy.options import Participation
+from sottovoce.privacy.privacy_options import Participation
 
 Users = npt.NDArray[np.int64]
 

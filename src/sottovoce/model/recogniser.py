@@ -19,9 +19,9 @@ from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.features import logmel
 from sottovoce.files import written_whole
-from sottovoce.model.encoder import Encoder, initialise
 from sottovoce.model.flat import FlatModel
-from sottovoce.model.options import ModelOptions
+from sottovoce.model.model_options import ModelOptions
+from sottovoce.model.transformer import Encoder, initialise
 from sottovoce.randomness import stream
 
 MODEL_FILE = "model.safetensors"

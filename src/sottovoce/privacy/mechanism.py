@@ -30,7 +30,7 @@ from sottovoce.data.cohort import draw_cohort
 from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.model.flat import KINDS, Partition, make_partition
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Event
-from sottovoce.privacy.options import Participation, Privacy, Sampling, SourceName
+from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
 from sottovoce.randomness import Randomness
 
 FRACTION_BITS = 38  # what one user adds to a coordinate is at most 2^38 steps

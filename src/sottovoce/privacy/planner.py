@@ -14,7 +14,7 @@ import numpy as np
 from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.privacy.accounting import ORDERS, Floats, pld, rdp
 from sottovoce.privacy.mechanism import plain_mechanism
-from sottovoce.privacy.options import Sampling
+from sottovoce.privacy.privacy_options import Sampling
 from sottovoce.processes import Progress, no_progress
 
 Accounting = Literal["pld", "rdp"]

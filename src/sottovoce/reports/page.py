@@ -17,19 +17,19 @@ from pathlib import Path
 
 from sottovoce.errors import DataError
 from sottovoce.files import existing_parent, make_folder, written_whole
-from sottovoce.reports.blocks import Part, Sheet, esc
-from sottovoce.reports.groups import Group, groups_of
-from sottovoce.reports.lead import sentences
-from sottovoce.reports.part_bound import bound
-from sottovoce.reports.part_curves import over_epsilon, over_steps
-from sottovoce.reports.part_dynamics import dynamics
-from sottovoce.reports.part_layers import norms, scaling
-from sottovoce.reports.part_origin import origin
-from sottovoce.reports.part_people import people
-from sottovoce.reports.part_privacy import privacy, require_ledgers
-from sottovoce.reports.part_results import headline
-from sottovoce.reports.records import read_records
-from sottovoce.reports.style import STYLE
+from sottovoce.reports.drawing.blocks import Part, Sheet, esc
+from sottovoce.reports.drawing.style import STYLE
+from sottovoce.reports.parts.bound import bound
+from sottovoce.reports.parts.curves import over_epsilon, over_steps
+from sottovoce.reports.parts.dynamics import dynamics
+from sottovoce.reports.parts.layers import norms, scaling
+from sottovoce.reports.parts.lead import sentences
+from sottovoce.reports.parts.origin import origin
+from sottovoce.reports.parts.people import people
+from sottovoce.reports.parts.privacy import privacy, require_ledgers
+from sottovoce.reports.parts.results import headline
+from sottovoce.reports.reading.groups import Group, groups_of
+from sottovoce.reports.reading.records import read_records
 from sottovoce.version import VERSION
 
 _PARTS = (headline, over_steps, over_epsilon, norms, dynamics, scaling, people, privacy, bound, origin)

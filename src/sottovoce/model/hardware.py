@@ -1,0 +1,61 @@
+"""What training runs on: device, precision, compilation, threads. Reading the options does not load torch."""
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sottovoce.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+    from sottovoce.model.transformer import Encoder
+
+
+class Hardware(BaseModel):
+    """What the computation runs on; none of it changes what is computed, except for rounding."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where there is one")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="of the matrix products in training; bfloat16 needs cuda"
+    )
+    compile: bool = Field(False, description="compile the blocks with torch.compile; needs cuda")
+    threads_per_worker: int = Field(1, ge=1, description="CPU threads of every process")
+
+    def open(self) -> "torch.device":
+        """Return the device to train on, or say in one line why these options cannot be met here."""
+        import torch  # noqa: PLC0415 - reading a preset stays fast
+
+        cuda = torch.cuda.is_available()
+        if self.device == "cuda" and not cuda:
+            raise ConfigError("hardware.device=cuda, but there is no CUDA device here. Use cpu or auto.")
+        if cuda and self.device != "cpu":
+            return torch.device("cuda", torch.cuda.current_device())
+        for option, there in (("precision=bfloat16", self.precision != "float32"), ("compile=true", self.compile)):
+            if there:
+                raise ConfigError(
+                    f"hardware.{option} needs a CUDA device. Leave it out to train on the CPU in float32."
+                )
+        return torch.device("cpu")
+
+    def processes(self, workers: int) -> int:
+        """Return how many worker processes make sense: on GPUs one for each, otherwise as many as were asked for."""
+        import torch  # noqa: PLC0415 - reading a preset stays fast
+
+        return min(workers, torch.cuda.device_count()) if self.open().type == "cuda" else workers
+
+    def speed_up_(self, encoder: "Encoder") -> None:
+        """Make the encoder use the precision and the compilation that are asked for.
+
+        Blocks are compiled one by one, for any batch size and length: all share one compiled piece, and layer drop
+        does not compile anew for every choice of blocks.
+        """
+        import torch  # noqa: PLC0415 - reading a preset stays fast
+
+        if self.precision == "bfloat16":
+            encoder.training_precision = torch.bfloat16
+        if self.compile:
+            for block in encoder.blocks:
+                block.compile(dynamic=True)

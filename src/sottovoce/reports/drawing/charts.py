@@ -1,0 +1,178 @@
+"""Pictures that fit a phone and a wide screen, a light and a dark page, and paper.
+
+A picture is one or more panels. In the page each panel is an SVG of its own, so that they flow into as many columns as
+there is room for; ink and grid take the page's colours. As a file, all panels stand in one PNG, on white.
+"""
+
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from sottovoce.reports.drawing.numbers import number
+
+INK, GRID = "#2b2d31", "#d6d8dc"  # in an SVG they become the page's own
+_STYLE: Any = {
+    "font.size": 9.0,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 9.5,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "text.color": INK,
+    "xtick.color": GRID,
+    "ytick.color": GRID,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "sottovoce",
+    "lines.linewidth": 1.5,
+    "legend.frameon": False,
+    "text.parse_math": False,
+}
+SMALL, WIDE = (3.25, 2.3), (4.5, 2.8)
+_NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a colour or a kind of line stands for."""
+
+    label: str
+    colour: str
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One small picture: a title and what draws it."""
+
+    title: str
+    draw: Callable[[Axes], None]
+    height: float = 1.0  # relative to the others
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A finished picture."""
+
+    name: str
+    alt: str
+    svgs: tuple[str, ...]
+    png: bytes
+    keys: tuple[Key, ...]
+    wide: bool
+
+
+def make_picture(
+    name: str, alt: str, panels: Sequence[Panel], keys: Sequence[Key] = (), *, wide: bool = False
+) -> Picture:
+    """Draw the panels twice: each as an SVG, and all of them as one PNG."""
+    with mpl.rc_context(_STYLE):
+        svgs = tuple(_svg(panel, f"{name}-{place}", wide) for place, panel in enumerate(panels))
+        return Picture(name, alt, svgs, _png(panels, keys, wide), tuple(keys), wide)
+
+
+def _svg(panel: Panel, prefix: str, wide: bool) -> str:
+    width, height = WIDE if wide else SMALL
+    figure = Figure(figsize=(width, height * panel.height), layout="constrained")
+    FigureCanvasSVG(figure)
+    axes = figure.subplots()
+    axes.set_title(panel.title)
+    panel.draw(axes)
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata=_NO_METADATA)
+    return _in_page(buffer.getvalue(), prefix)
+
+
+def _in_page(svg: str, prefix: str) -> str:
+    """Make an SVG part of a page: its size and colours from the page, its names its own."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(
+        r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1), count=1
+    )
+    svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
+    svg = re.sub(r"url\(#", f"url(#{prefix}-", svg)
+    svg = re.sub(r'xlink:href="#', f'xlink:href="#{prefix}-', svg)
+    svg = re.sub(r"(font: [^;\"']*?)(?:'[^']*'|DejaVu|sans-serif)[^;\"]*", r"\1inherit", svg)
+    return svg.replace(INK, "currentColor").replace(GRID, "var(--grid)").replace("<svg", '<svg aria-hidden="true"', 1)
+
+
+def _png(panels: Sequence[Panel], keys: Sequence[Key], wide: bool) -> bytes:
+    columns = 1 if wide or len(panels) == 1 else 2 if len(panels) in (2, 4) else 3
+    rows = -(-len(panels) // columns)
+    width, height = WIDE if wide else SMALL
+    tallest = max(panel.height for panel in panels)
+    figure = Figure(figsize=(width * columns, height * tallest * rows + 0.22 * len(keys)), layout="constrained")
+    FigureCanvasAgg(figure)
+    for place, panel in enumerate(panels):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        axes.set_title(panel.title)
+        panel.draw(axes)
+    if keys:
+        handles = [Line2D([], [], color=key.colour, linestyle="--" if key.dashed else "-") for key in keys]
+        figure.legend(handles, [key.label for key in keys], loc="outside lower left")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150, facecolor="white", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def log_axis(axes: Axes, axis: Axis, values: Sequence[float], span: tuple[float, float] | None = None) -> None:
+    """Make an axis logarithmic, over the values or the given span, with a few plain labels."""
+    positive = [value for value in values if value > 0]
+    if span is None:
+        low, high = (min(positive), max(positive)) if positive else (0.1, 1.0)
+        margin = max((high / low) ** 0.06, 1.04)
+        span = (low / margin, high * margin)
+    along = axis is axes.xaxis
+    (axes.set_xscale if along else axes.set_yscale)("log")
+    (axes.set_xlim if along else axes.set_ylim)(*span)
+    axis.set_major_locator(FixedLocator(log_ticks(*span)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return three to seven round numbers between two positive ones; near each other, evenly spaced ones."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    decades = range(first, last + 1)
+    for stride in range(8, 0, -1):
+        ticks = [10.0**power for power in decades if power % stride == 0 and low <= 10.0**power <= high]
+        if 4 <= len(ticks) <= 7:
+            return ticks
+    for digits in ((1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+        ticks = [digit * 10.0**power for power in decades for digit in digits if low <= digit * 10.0**power <= high]
+        if 3 <= len(ticks) <= 7:
+            return ticks
+    for most in (4, 5, 6, 7):
+        evenly = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        ticks = [float(tick) for tick in evenly if low <= tick <= high]
+        if len(ticks) >= 3:
+            break
+    return ticks
+
+
+def thinned(xs: Sequence[float], ys: Sequence[float], most: int = 240) -> tuple[list[float], list[float]]:
+    """Return a curve of at most so many points: means over neighbours."""
+    size = -(-len(xs) // most) or 1
+    parts = range(0, len(xs), size)
+    return [sum(xs[p : p + size]) / len(xs[p : p + size]) for p in parts], [
+        sum(ys[p : p + size]) / len(ys[p : p + size]) for p in parts
+    ]

@@ -1,0 +1,370 @@
+"""Benchmarks: parts, keys, runs that are not repeated, killed runs, results beside the paper's."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from sottovoce.bench.corpora import choose, find_part, prepare_parts
+from sottovoce.bench.cost import row_costs
+from sottovoce.bench.plan import configure, plan, wanted_parts, with_models
+from sottovoce.bench.preset import Part, bench_names, load_bench
+from sottovoce.bench.results import Spread, claimed, collect, markdown, require_results, table
+from sottovoce.bench.run import is_done
+from sottovoce.data.store import Store
+from sottovoce.errors import ConfigError, DataError, PrivacyError
+from sottovoce.estimate.devices import A100
+from sottovoce.files import sha256_of
+from sottovoce.model.recogniser import MODEL_FILE
+from sottovoce.privacy.accounting import Event, pld, rdp
+from sottovoce.processes import no_progress
+from sottovoce.reports.markdown import write_section
+
+TINY = """
+about: a benchmark for tests
+source: "nowhere"
+finding: nothing
+sizes:
+  paper:
+    preset: quick
+    corpora: {voices: {kind: synthetic, speakers: 24}}
+    parts: {all: {corpus: voices}}
+    rows: [{name: printed, train: all, paper: {dev: 12.5, test: 14.0}}]
+  mini:
+    preset: quick
+    set: [central.steps=3, central.micro_batch_seconds=10, central.micro_batches=2, federated.central_steps=2,
+          federated.evaluate_every=2, participation.population=14, participation.cohort_size=4, batching.seconds=10]
+    corpora: {voices: {kind: synthetic, speakers: 20, domain: both, vocabulary: 12, mean_utterances: 2,
+                       max_utterances: 3}}
+    parts:
+      home: {corpus: voices, where: {domain: clean}, speakers: ":2"}
+      clean: {corpus: voices, where: {domain: clean}, speakers: "2:"}
+      dev: {corpus: voices, where: {domain: noisy}, speakers: ":2"}
+      test: {corpus: voices, where: {domain: noisy}, speakers: "2:40%"}
+      users: {corpus: voices, where: {domain: noisy}, speakers: "40%:"}
+    models: {seed-model: {name: seed-model, kind: central, train: clean}}
+    train: users
+    dev: dev
+    test: test
+    rows:
+      - {name: seed, is: seed-model, also: [home]}
+      - {name: noise, seed_model: seed-model, like: printed}
+      - {name: none, seed_model: seed-model, set: [privacy.sigma_dp=0, privacy.clipping=none]}
+    claims: [{row: noise, cohort_size: 4000, population: 14000}]
+"""
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bench") / "tiny.yaml"
+    path.write_text(TINY)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory, preset):
+    """Everything trained once, by the command."""
+    folder = tmp_path_factory.mktemp("out")
+    done = sotto("bench", "run", preset, "--out", folder, "--results", folder / "results.md", "--json")
+    assert done.returncode == 0, done.stderr
+    (folder / "shown.json").write_text(done.stdout)
+    return folder
+
+
+def sotto(*words, **options):
+    command = [sys.executable, "-m", "sottovoce", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def jobs_of(preset, out, seeds=1):
+    bench = load_bench(preset)
+    for part in bench.size("mini").parts:
+        find_part(bench.size("mini"), part, out, make=True)
+    jobs = plan("tiny", bench, "mini", bench.size("mini").rows, range(seeds), out)
+    return {job.row.name: job for job in jobs}
+
+
+def test_parts_are_disjoint_slices_of_speakers_in_an_order_of_their_own(out, preset):
+    size = load_bench(preset).size("mini")
+    parts = prepare_parts(size, size.parts, out, 1, no_progress)
+    names = {name: set(part.speakers.read_text().split()) for name, part in parts.items()}
+    assert {name: len(found) for name, found in names.items()} == {
+        "home": 2,
+        "clean": 8,
+        "dev": 2,
+        "test": 2,
+        "users": 6,
+    }
+    assert len(set().union(*names.values())) == 20
+    assert sorted(names["dev"]) != [f"en-noisy-{number:05d}" for number in range(2)]  # drawn, not the first ones
+
+
+def test_a_part_without_speakers_is_refused(out, preset):
+    size = load_bench(preset).size("mini")
+    store = Store.open(next(iter(prepare_parts(size, ["dev"], out, 1, no_progress).values())).store)
+    with pytest.raises(DataError, match="no speaker"):
+        choose(store, Part(corpus="voices", speakers="5:5"))
+    with pytest.raises(ConfigError, match="at most"):
+        choose(store, Part(corpus="voices", speakers="200:"))
+
+
+def test_models_come_before_the_rows_that_start_from_them_and_only_once(preset):
+    size = load_bench(preset).size("mini")
+    assert [row.name for row in with_models(size, size.rows)] == ["seed-model", "seed", "noise", "none"]
+    assert wanted_parts(size, size.rows[1:]) == {"clean", "dev", "test", "users"}
+
+
+def test_a_run_is_known_by_its_content(out, preset, tmp_path):
+    jobs = jobs_of(preset, out)
+    assert jobs["seed"].key == jobs["seed-model"].key
+    assert len({job.key for job in jobs.values()}) == 3
+    other = tmp_path / "other.yaml"
+    other.write_text(TINY.replace("name: noise", "name: renamed").replace("{row: noise", "{row: renamed"))
+    assert jobs_of(str(other), out)["renamed"].key == jobs["noise"].key
+    other = tmp_path / "often.yaml"
+    other.write_text(TINY.replace("central.steps=3", "central.steps=3, federated.checkpoint_every=1"))
+    assert jobs_of(str(other), out)["noise"].key == jobs["noise"].key
+    other = tmp_path / "longer.yaml"
+    other.write_text(TINY.replace("central.steps=3", "central.steps=4"))
+    changed = jobs_of(str(other), out)
+    assert changed["noise"].key != jobs["noise"].key  # its seed model is another one
+    seeded = plan("tiny", load_bench(preset), "mini", load_bench(preset).size("mini").rows, [1], out)
+    assert not {job.key for job in seeded} & {job.key for job in jobs.values()}
+
+
+def _written(out):
+    """Return when every file of the runs was written, but for the note for which row a run was last used."""
+    files = (path for path in (out / "runs").rglob("*") if path.is_file() and path.name != "row.json")
+    return {path: path.stat().st_mtime_ns for path in files}
+
+
+def test_what_has_run_is_not_run_again(out, preset):
+    jobs = jobs_of(preset, out)
+    assert all(map(is_done, jobs.values()))
+    before = _written(out)
+    again = sotto("bench", "run", preset, "--out", out)
+    assert again.returncode == 0
+    assert "0 of 4 are left" in again.stderr
+    assert _written(out) == before
+
+
+def test_nobody_whom_a_seed_model_has_heard_is_evaluated_on(out, preset, tmp_path):
+    other = tmp_path / "leaky.yaml"
+    other.write_text(TINY.replace("kind: central, train: clean}", "kind: central, train: test, test: home}"))
+    size = load_bench(str(other)).size("mini")
+    prepare_parts(size, size.parts, out, 1, no_progress)
+    with pytest.raises(DataError, match="noise: test and test share"):
+        plan("leaky", load_bench(str(other)), "mini", [size.row("noise")], [0], out)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("like: printed", "like: misprinted"), "Did you mean 'printed'?"),
+        (("cohort_size: 4000,", "cohort_size: 40000,"), "cohort"),
+        (("{row: noise,", "{row: none,"), "There is nothing to claim of the row 'none'"),
+    ],
+)
+def test_what_could_not_be_shown_is_refused_before_any_work(tmp_path, change, said):
+    other = tmp_path / "other.yaml"
+    other.write_text(TINY.replace(*change))
+    bench = load_bench(str(other))
+    with pytest.raises((ConfigError, PrivacyError), match=re.escape(said)):
+        require_results(bench, "mini", bench.size("mini").rows)
+
+
+def test_other_speakers_under_the_same_name_are_evaluated_anew(out, preset, tmp_path):
+    other = tmp_path / "other.yaml"
+    other.write_text(TINY.replace('speakers: "2:40%"', 'speakers: "2:3"'))
+    jobs = jobs_of(str(other), out)
+    assert jobs["noise"].key == jobs_of(preset, out)["noise"].key
+    assert not is_done(jobs["noise"])
+    bench = load_bench(str(other))
+    shown = collect("other", bench, "mini", 1, out, bench.size("mini").rows)
+    assert all("test" not in one.wer for one in shown)
+
+
+def test_speakers_of_training_are_not_evaluated_on(out, tmp_path):
+    other = tmp_path / "other.yaml"
+    other.write_text(TINY.replace("    test: test\n", "    test: users\n"))
+    with pytest.raises(DataError, match="share"):
+        jobs_of(str(other), out)
+
+
+def test_rows_whose_corpus_is_missing_do_not_hide_the_others(out, tmp_path):
+    other = tmp_path / "other.yaml"
+    voices = "corpora: {voices: {kind: synthetic, speakers: 20,"
+    more = "corpora: {missing: {kind: synthetic, speakers: 4}, voices: {kind: synthetic, speakers: 20,"
+    other.write_text(
+        TINY.replace(voices, more)
+        .replace("      home: {corpus", "      nobody: {corpus: missing}\n      home: {corpus")
+        .replace("      - {name: none,", "      - {name: later, train: nobody}\n      - {name: none,")
+    )
+    bench = load_bench(str(other))
+    shown = {one.row.name: one for one in collect("other", bench, "mini", 1, out, bench.size("mini").rows)}
+    assert "test" in shown["noise"].wer
+    assert not shown["later"].wer
+
+
+def test_without_a_guarantee_there_is_no_claim(preset):
+    size = load_bench(preset).size("mini")
+    config = configure(size, size.rows[2]).config
+    with pytest.raises(PrivacyError, match="nothing to claim of the row 'noise'"):
+        claimed(config, size.claims[0])
+    weighted = ["participation.weight=seconds", "participation.weight_total=100"]
+    row = size.rows[1].model_copy(update={"settings": (*size.rows[1].settings, *weighted)})
+    with pytest.raises(PrivacyError, match="The row 'noise' weighs its users"):
+        claimed(configure(size, row).config, size.claims[0])
+    everyone = size.rows[1].model_copy(update={"settings": ("participation.sampling=fixed",)})
+    fixed = claimed(configure(size, everyone).config, size.claims[0])
+    assert fixed["epsilon_rdp"] > claimed(configure(size, size.rows[1]).config, size.claims[0])["epsilon_rdp"]
+
+
+def test_ours_and_the_papers_stand_side_by_side(out, preset):
+    document = json.loads((out / "shown.json").read_text())
+    rows = {row["row"]: row for row in document["rows"]}
+    assert rows["noise"]["paper"] == {"dev": 12.5, "test": 14.0}
+    assert rows["seed"]["paper"] == {}
+    assert set(rows["seed"]["ours"]) == {"dev", "test", "home"}
+    assert rows["seed"]["simulated"] is None
+    assert rows["none"]["simulated"]["epsilon_rdp"] is None
+    assert rows["noise"]["simulated"]["epsilon_rdp"] > 0
+    bench = load_bench(preset)
+    text = markdown(collect("tiny", bench, "mini", 1, out, bench.size("mini").rows))
+    assert text in (out / "results.md").read_text()
+    assert "12.5" in text
+    assert "seed, on home: ours" in (out / "results.md").read_text()
+
+
+def test_a_claim_is_the_same_noise_at_other_sizes(preset):
+    size = load_bench(preset).size("mini")
+    found = claimed(configure(size, size.rows[1]).config, size.claims[0])
+    spent = {Event(0.001 * 4000, 4000 / 14000): 2}
+    assert found["epsilon_rdp"] == rdp(spent, 1e-9).epsilon
+    assert found["epsilon_pld"] == pld(spent, 1e-9).epsilon
+
+
+def test_without_runs_only_the_papers_numbers_are_shown(preset, tmp_path):
+    bench = load_bench(preset)
+    lines = table(collect("tiny", bench, "mini", 1, tmp_path, bench.size("mini").rows))
+    assert [line[1:3] for line in lines] == [["-", "-"]] * 3
+    assert lines[1][-2:] == ["12.5", "14.0"]
+
+
+def test_a_killed_benchmark_goes_on_and_ends_with_the_same_bits(out, preset, tmp_path):
+    command = [sys.executable, "-m", "sottovoce", "bench", "run", preset, "--out", str(tmp_path), "--workers", "1"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "runs").glob("*/metrics.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert sotto("bench", "run", preset, "--out", tmp_path, "--workers", "1").returncode == 0
+    assert sotto("bench", "run", preset, "--out", tmp_path / "whole", "--workers", "1").returncode == 0
+    for job in jobs_of(preset, out).values():
+        one, other = (folder / "runs" / job.folder.name for folder in (tmp_path / "whole", tmp_path))
+        assert sha256_of(other / "last" / MODEL_FILE) == sha256_of(one / "last" / MODEL_FILE)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("is: seed-model", "is: seed-modle"), "needs the model 'seed-modle'"),
+        (("train: users", "train: user"), "needs the part 'user'"),
+        (("{row: noise,", "{row: nose,"), "a claim is about the row 'nose'"),
+        (("name: none", "name: noise"), "two rows or models are named 'noise'"),
+        (
+            ("corpus: voices, where: {domain: clean}", "corpus: voice, where: {domain: clean}"),
+            "needs the corpus 'voice'",
+        ),
+        (("sizes:", "size:"), "no `sizes`"),
+        (("is: seed-model, also", "is: noise, seed_model: none, also"), "is 'noise' as it is"),
+        (("kind: central, train: clean}", "kind: central, train: clean, seed_model: seed-model}"), "needs itself"),
+        (("{name: seed-model,", "{name: seed-modell,"), "has another name inside"),
+        (("{row: noise,", "{row: seed,"), "which is not federated"),
+        (("preset: quick\n    set:", "set:"), "preset"),
+        (("about: a benchmark for tests", "about: [1]"), "about"),
+        (('"2:40%"', '"2-4"'), "speakers"),
+    ],
+)
+def test_a_preset_that_contradicts_itself_is_refused_in_one_line(tmp_path, change, message):
+    path = tmp_path / "bad.yaml"
+    path.write_text(TINY.replace(*change))
+    with pytest.raises(ConfigError, match=message):
+        load_bench(str(path))
+
+
+def test_bad_names_get_a_hint(preset):
+    found = sotto("bench", "run", "dp-result")
+    assert found.returncode == 1
+    assert "Did you mean 'dp-results'?" in found.stderr
+    assert "Traceback" not in found.stderr
+    with pytest.raises(ConfigError, match="Did you mean 'noise'"):
+        load_bench(preset).size("mini").row("nois")
+    with pytest.raises(ConfigError, match="no benchmark file"):
+        load_bench("no-such-file.yaml")
+
+
+def test_every_benchmark_is_listed():
+    listed = json.loads(sotto("bench", "list", "--json").stdout)
+    assert sorted(listed) == bench_names()
+    assert len(listed) == 22  # the paper's 21 results, and the demo
+
+
+def test_a_spread_shows_its_ends():
+    assert Spread((0.5,)).percent() == "50.0"
+    assert Spread((0.1, 0.2, 0.3)).percent() == "20.0 (10.0 to 30.0)"
+
+
+def test_a_section_is_replaced_and_the_rest_is_kept(tmp_path):
+    path = tmp_path / "results.md"
+    path.write_text("# Results\n\nKept.\n")
+    write_section(path, "one", "first")
+    write_section(path, "two", "second")
+    write_section(path, "one", "third")
+    assert path.read_text() == (
+        "# Results\n\nKept.\n\n<!-- begin one -->\nthird\n<!-- end one -->\n\n"
+        "<!-- begin two -->\nsecond\n<!-- end two -->\n"
+    )
+    for damaged in ("<!-- begin one -->\n", "<!-- end one -->\n<!-- begin one -->\n"):
+        path.write_text(damaged)
+        with pytest.raises(DataError, match="should have one"):
+            write_section(path, "one", "x")
+        assert path.read_text() == damaged
+
+
+@pytest.mark.parametrize(
+    ("option", "place", "said"),
+    [("--results", "missing/results.md", "cannot be written"), ("--report", ".", "is a folder")],
+)
+def test_where_results_go_is_looked_at_before_any_work(preset, tmp_path, option, place, said):
+    refused = sotto("bench", "run", preset, "--out", tmp_path / "out", option, tmp_path / place)
+    assert refused.returncode != 0
+    assert said in refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("name", "size"), [(name, size) for name in bench_names() for size in load_bench(name).sizes])
+def test_everything_is_evaluated_in_the_language_it_was_trained_in(name, size):
+    found = load_bench(name).size(size)
+    for row in with_models(found, found.rows):
+        origin = row if row.same is None else found.row(row.same)
+        parts = {*found.part_of(row).values(), found.part_of(origin)["train"], *row.also} - {None}
+        corpora = [found.corpora[found.parts[part].corpus] for part in parts]
+        languages = {getattr(one, "languages", getattr(one, "language", "en")) for one in corpora}
+        assert len(languages) == 1, row.name
+
+
+@pytest.mark.parametrize("name", [name for name in bench_names() if "paper" in load_bench(name).sizes])
+def test_the_papers_size_has_a_cost(name):
+    bench = load_bench(name)
+    size = bench.size("paper")
+    some = size.model_copy(update={"rows": size.rows[:: max(len(size.rows) // 3, 1)]})  # a few: each takes 0.1 s
+    costs = list(row_costs(bench.model_copy(update={"sizes": {"paper": some}}), A100, 8, "tf32"))
+    assert costs
+    assert all(0 < one.cost.gpu_hours < 20_000 for one in costs)

@@ -1,0 +1,85 @@
+"""sotto privacy, as a privacy engineer uses it."""
+
+import pytest
+
+from ledgers import charged, checkpoint
+
+SIZES = ("--sigma-dp", "3e-6", "--cohort-size", "204800", "--population", "69506000")
+
+
+def test_epsilon(sotto):
+    document = sotto(
+        "privacy", "epsilon", *SIZES, "--central-steps", "2034", "--target-delta", "1e-9", "--json"
+    ).document
+    assert document["z"] == pytest.approx(0.6144)
+    assert document["sampling_prob"] == pytest.approx(204_800 / 69_506_000)
+    assert document["rdp"] == {"epsilon": pytest.approx(7.2228, abs=1e-3), "order": 4.0}
+    assert document["pld"] == {"epsilon": pytest.approx(6.294, abs=0.01)}
+    assert document["rdp_at_paper_orders"]["order"] == 4
+    refused = sotto("privacy", "epsilon", "--sigma-dp", "1e-9", "--cohort-size", "900000", "--population", "1000000",
+                    "--central-steps", "4000", "--json").document["pld"]  # fmt: skip
+    assert refused["epsilon"] is None
+    assert "grid would have" in refused["reason"]
+    assert "7.223 (order 4)" in sotto("privacy", "epsilon", *SIZES, "--central-steps", "2034").stdout
+    assert sotto("privacy", "epsilon", *SIZES, "--central-steps", "0", "--json").document["rdp"]["epsilon"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("epsilon", *SIZES, "--central-steps", "2034", "--target-delta", "2"), "0 < target_delta=2 < 1"),
+        (
+            ("epsilon", *SIZES[:4], "--population", "100", "--central-steps", "1"),
+            "population=100",
+        ),
+        (("epsilon", "--sigma-dp", "0", *SIZES[2:], "--central-steps", "1"), "without noise there is no epsilon"),
+        (("plan", "--epsilon", "10"), "4 are missing"),
+        (("verify", "nowhere"), "Give the folder of a federated run"),
+        (("explain", "nowhere"), "Give the folder of a federated run"),
+        (
+            ("plan", *SIZES, "--central-steps", "9", "--accounting", "rdp", "--plot", "nowhere/p.png"),
+            " at nowhere/p.png",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(sotto, words, message):
+    outcome = sotto("privacy", *words)
+    assert outcome.code == 1
+    assert message in outcome.stderr
+    assert outcome.error
+
+
+def test_plan_draws(sotto, tmp_path):
+    words = ("--cohort-size", "204800", "--population", "70000000", "--sigma-dp", "3e-6", "--central-steps", "2000")
+    outcome = sotto("privacy", "plan", *words, "--accounting", "rdp", "--plot", str(tmp_path / "plan.png"), "--json")
+    assert outcome.document["solved_for"] == "epsilon"
+    assert outcome.document["epsilon"] == pytest.approx(7.1, abs=0.2)
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_is_verified_claimed_composed_and_explained(sotto, tmp_path):
+    run = tmp_path / "run"
+    checkpoint(run, 4, charged(run).mark)
+    assert sotto("privacy", "verify", str(run), "--json").document["releases"] == 4
+    assert "the chain holds, and 1 checkpoints agree" in sotto("privacy", "verify", str(run)).stderr
+    claim = sotto("privacy", "claim", str(run), "--cohort-size", "2000", "--population", "100000", "--json").document
+    assert claim["z"] == pytest.approx(200.0)
+    assert claim["simulated"]["cohort_size"] == 20
+    assert "not at the sizes of the claim" in claim["assumed"]
+    both = sotto("privacy", "compose", str(run), str(run), "--json").document
+    assert both["rdp"]["epsilon"] > sotto("privacy", "compose", str(run), "--json").document["rdp"]["epsilon"]
+    outcome = sotto("privacy", "explain", str(run), "--out", str(tmp_path / "statement.md"))
+    assert outcome.code == 0
+    assert "# Privacy statement of run" in (tmp_path / "statement.md").read_text()
+    (run / "ledger.jsonl").write_text((run / "ledger.jsonl").read_text().replace('"step": 2', '"step": 3'))
+    outcome = sotto("privacy", "verify", str(run))
+    assert outcome.code == 1
+    assert "does not follow from the one before it" in outcome.stderr
+
+
+@pytest.mark.slow
+def test_the_papers_tables(sotto):
+    rows = sotto("privacy", "table", "--json").document
+    assert len(rows) == 88
+    assert sum(row["agrees"] for row in rows) == 81
+    assert all(row["pld"]["epsilon"] is None or row["pld"]["epsilon"] <= row["rdp"]["epsilon"] for row in rows)

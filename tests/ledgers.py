@@ -1,0 +1,38 @@
+"""What the tests of ledgers share: small mechanisms, ledgers with some releases, checkpoints that name them."""
+
+import json
+from pathlib import Path
+
+from sottovoce.model.flat import make_partition
+from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark, header_of
+from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.privacy.privacy_options import Participation, Privacy
+
+PARTITION = make_partition(["blocks.0.w1.weight", "output.bias"], [400, 20], "tensor")
+
+
+def mechanism(source="seeded", sigma_dp=0.1, clip_norm=0.01, budget=None, **participation):
+    privacy = Privacy(clip_norm=clip_norm, clipping="dim", sigma_dp=sigma_dp, budget=budget)
+    options = Participation(**{"population": 1000, "cohort_size": 20} | participation)
+    return Mechanism(privacy, options, PARTITION, source)
+
+
+def opened(folder: Path, mech=None, saved=None) -> Ledger:
+    mech = mech or mechanism()
+    folder.mkdir(exist_ok=True)
+    return Ledger(folder / LEDGER_FILE, mech, header_of(mech, "speaker", "none", "c" * 64), saved)
+
+
+def charged(folder: Path, steps: int = 4, mech=None) -> Ledger:
+    ledger = opened(folder, mech)
+    for step in range(steps):
+        assert ledger.charge(step, 0, f"{step:064x}")
+    return ledger
+
+
+def checkpoint(folder: Path, step: int, mark: Mark) -> None:
+    place = folder / "checkpoints" / f"{step:08d}"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "checkpoint.json").write_text(
+        json.dumps({"step": step, "ledger": {"lines": mark.lines, "head": mark.head}})
+    )

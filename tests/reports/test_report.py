@@ -1,0 +1,351 @@
+"""The page about real runs: what it says and does not say, and what is damaged."""
+
+import csv
+import io
+import json
+import math
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from report_runs import CLAIM, HOSTILE, four_runs
+from sottovoce.errors import DataError, PrivacyError
+from sottovoce.privacy.accounting import rounded_up
+from sottovoce.reports.drawing.blocks import Cell, Table, esc
+from sottovoce.reports.drawing.numbers import epsilon, percent
+from sottovoce.reports.page import make_report
+from sottovoce.reports.parts.privacy import as_html
+from sottovoce.reports.reading.convergence import estimate
+from sottovoce.reports.reading.groups import groups_of
+from sottovoce.reports.reading.layers import delta_norms
+from sottovoce.reports.reading.metrics import read_metrics
+from sottovoce.reports.reading.records import read_records
+
+
+@pytest.fixture(scope="module")
+def report():
+    """The page of four runs."""
+    return four_runs()
+
+
+@pytest.fixture(scope="module")
+def folder(report):
+    """The folder they are in."""
+    return report.page.parent
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return report.page.read_text(encoding="utf-8")
+
+
+class Checked(HTMLParser):
+    """Reads a page and complains where tags do not match."""
+
+    VOID = ("meta", "link", "br")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.targets, self.tags, self.words = [], [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.tags.append((tag, values))
+        self.ids += [values["id"]] if "id" in values else []
+        self.targets += [values[key] for key in ("href", "xlink:href") if values.get(key, "").startswith("#")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] != "style":
+            self.words.append(data)
+
+
+def read(page):
+    checked = Checked()
+    checked.feed(page)
+    assert not checked.open
+    return checked
+
+
+def test_the_page_needs_nothing_else(page):
+    checked = read(page)
+    tags = {tag for tag, _ in checked.tags}
+    assert not tags & {"script", "iframe", "object", "embed", "base", "form", "audio", "video"}
+    for tag, values in checked.tags:
+        assert not any(key.startswith("on") for key in values)
+        assert "src" not in values
+        for key in ("href", "xlink:href"):
+            assert values.get(key, "#").startswith(("#", "data:")), (tag, values)
+    outside = set(re.findall(r"(?:https?:)?//[\w.]+", page)) - {"http://www.w3.org", "http://www.w3"}
+    assert not outside
+    assert "@import" not in page
+    assert "prefers-color-scheme: dark" in page
+    assert 'name="viewport"' in page
+
+
+def test_names_in_the_page_are_unique_and_links_lead_somewhere(page):
+    checked = read(page)
+    assert len(checked.ids) == len(set(checked.ids))
+    names = {f"#{name}" for name in checked.ids}
+    assert set(checked.targets) <= names
+    assert {f"#{name}" for name in re.findall(r"url\(#([^)]+)\)", page)} <= names
+
+
+def test_what_comes_from_outside_is_text_and_nothing_else(page):
+    assert "<script>" not in page
+    assert esc(HOSTILE) in page
+    assert "<h1>Four &lt;runs&gt;</h1>" in page
+    assert "A sentence &amp; more." in page
+
+
+def test_every_part_is_there_with_its_figure_and_its_numbers(report, page):
+    titles = re.findall(r"<h2>([^<]+)</h2>", page)
+    assert titles == [
+        *("Results", "WER over steps", "WER against privacy", "Delta norms per layer", "Training dynamics"),
+        *("Signal, noise and trust ratio per layer", "WER per speaker", "Privacy statement"),
+        *("Terms of the convergence bound", "Where this comes from"),
+    ]
+    names = {file.name for file in report.files}
+    assert {file.name for file in (report.page.parent / "report_files").iterdir()} == names
+    for name in (
+        *("wer-over-steps", "wer-over-epsilon", "delta-norms", "imbalance", "dynamics", "signal-to-noise"),
+        *("trust-ratios", "wer-per-speaker", "bound-terms", "central-dynamics", "central-gradient-norms"),
+    ):
+        with Image.open(report.page.parent / "report_files" / f"{name}.png") as image:
+            image.verify()
+    figures = re.findall(r'<figure role="group" aria-label="([^"]+)">.*?<figcaption>(.+?)</figcaption>', page, re.S)
+    assert len(figures) == sum(name.endswith(".png") for name in names)
+    assert all(len(alt) > 20 and len(caption) > 40 for alt, caption in figures)
+
+
+def rows_of(report, name):
+    text = (report.page.parent / "report_files" / f"{name}.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_numbers_are_those_of_the_runs(report, page, folder):
+    rows = rows_of(report, "results")
+    assert [row["run"] for row in rows] == [f"{HOSTILE}, seed 0", f"{HOSTILE}, seed 1", "free", "central"]
+    for row, name in zip(rows[:2], ("dim0", "dim1"), strict=True):
+        result = json.loads((folder / name / "result.json").read_text())
+        assert float(row["wer_dev"]) == result["dev_wer"]
+        assert float(row["wer_test"]) == result["test"]["wer"]
+        assert float(row["epsilon_rdp"]) == result["epsilon_rdp"]
+        assert f"<td>{epsilon(result['epsilon_rdp'])}</td>" in page
+        assert f"<td>{epsilon(result['epsilon_pld'])}</td>" in page
+    assert (rows[2]["epsilon_rdp"], rows[3]["epsilon_rdp"]) == ("", "")
+    steps = [json.loads(line) for line in (folder / "dim0" / "metrics.jsonl").read_text().splitlines()]
+    dynamics = [row for row in rows_of(report, "dynamics") if row["run"] == f"{HOSTILE}, seed 0"]
+    noted = [line["not_private"]["gradient_norm"] for line in steps if "not_private" in line]
+    assert [float(row["gradient_norm"]) if row["gradient_norm"] else None for row in dynamics] == noted
+    speakers = {row["speaker"] for row in rows_of(report, "wer-per-speaker") if row["set"] == "test"}
+    assert speakers == {"gus", "hal"}
+    assert {(row["column"], row["value"]) for row in rows_of(report, "wer-by-group")} >= {("sex", "f"), ("sex", "m")}
+
+
+def test_delta_norms_are_pooled_over_users_and_steps(report, folder):
+    (record,) = read_records([folder / "free"])
+    layer = "blocks.1.w1.weight"
+    users = [line["not_private"]["cohort"] for line in record.steps]
+    means = [line["not_private"]["layers"].get("delta_norm", {}).get(layer, 0.0) for line in record.steps]
+    found = delta_norms(record)[layer]
+    assert found.mean == pytest.approx(sum(map(math.prod, zip(users, means, strict=True))) / sum(users))
+    row = next(row for row in rows_of(report, "delta-norms") if (row["run"], row["layer"]) == ("free", layer))
+    assert float(row["norm_mean"]) == found.mean
+    assert int(row["users_and_steps"]) == sum(users)
+    assert int(row["parameters"]) == 16 * 32
+
+
+def test_seeds_of_a_row_are_one_line_with_their_spread(page, folder):
+    wers = [json.loads((folder / name / "result.json").read_text())["dev_wer"] for name in ("dim0", "dim1")]
+    line = f'{percent(sum(wers) / 2)}<span class="small">{percent(min(wers))} to {percent(max(wers))}</span>'
+    assert f'<td class="ours">{line}</td>' in page
+    assert '<span class="muted">n = 2</span>' in page
+
+
+def test_claims_and_the_papers_numbers_cannot_be_taken_for_ours(page):
+    assert f'<td class="claim">{rounded_up(CLAIM["epsilon_pld"])} at 2,000 of 1 million</td>' in page
+    assert '<td class="paper">17.9</td><td class="paper">21.2</td>' in page
+    assert "ε claimed elsewhere" in page
+    assert "WER % in the paper" in page
+    text = " ".join(" ".join(read(page).words).split())
+    assert "where nobody trained" in text
+    assert "was measured at its own S and K, not there" in text
+
+
+def test_the_privacy_statement_is_that_of_the_ledger(page):
+    text = " ".join(" ".join(read(page).words).split())
+    for words in ("This was a simulation.", "What an attacker can tell", "What is not covered", "The ledger holds: "):
+        assert words in text
+    assert "free : none: there is no noise" in text
+    assert "Central runs see all audio together" in text
+
+
+def test_the_bound_says_where_it_does_not_apply(page, report):
+    text = " ".join(" ".join(read(page).words).split())
+    assert "κ is positive for Theorem 2 and Theorem 3" in text  # eta T_loc = 1
+    assert "κ is not positive: the theorems do not apply" in text  # eta T_loc = 2
+    terms_of = {row["term"] for row in rows_of(report, "bound-terms")}
+    assert {"DP noise", "clipping bias", "variance of updates"} <= terms_of
+    kappas = {
+        row["run"]: float(row["value"])
+        for row in rows_of(report, "bound-estimates")
+        if row["quantity"] == "kappa_theorem_2"
+    }
+    assert kappas == pytest.approx({HOSTILE: 1.0, "free": -7.0})
+
+
+def test_estimates_come_from_the_log(folder):
+    (record,) = read_records([folder / "dim0"])
+    found = estimate(record)
+    lines = [line["not_private"] for line in record.steps]
+    assert found.sampling_prob == 0.5
+    assert found.clip_norms["conv.weight"] == pytest.approx(
+        0.5 * math.sqrt(found.sizes["conv.weight"] / sum(found.sizes.values()))
+    )
+    assert found.trust["ln.weight"] == max(line["trust_ratios"]["ln.weight"] for line in record.steps)
+    smooth = [line["smoothness"] for line in lines if line["smoothness"] is not None]
+    assert found.smoothness == pytest.approx(sum(smooth) / len(smooth))
+    assert found.first_loss == next(line["loss"] for line in lines if line["loss"] is not None)
+    assert found.outside == ("momentum (b1 = 0.9)", "bias correction", "local clipping to 1")
+
+
+# What is missing, unfinished or broken
+
+
+@pytest.fixture
+def broken(folder, tmp_path):
+    """A copy of a run that a test may damage."""
+    shutil.copytree(folder / "dim0", tmp_path / "run", symlinks=True)
+    return tmp_path / "run"
+
+
+def test_an_older_run_shows_what_it_has(broken, sotto):
+    for name in ("evaluation.json", "row.json", "ledger.jsonl", "result.json"):
+        (broken / name).unlink()
+    lines = [json.loads(line) for line in (broken / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        for key in ("gradient_norm", "local_variance", "smoothness", "local_steps"):
+            line.get("not_private", {}).pop(key, None)
+        for key in ("gradient_norm", "user_spread"):
+            line.get("not_private", {}).get("layers", {}).pop(key, None)
+    (broken / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[:-3]) + '{"step": 5, "half')
+    outcome = sotto("report", broken)
+    assert outcome.code == 0
+    assert "is unfinished: 4 of 5 steps" in outcome.stderr
+    page = (broken / "report.html").read_text(encoding="utf-8")
+    text = " ".join(" ".join(read(page).words).split())
+    assert "run is unfinished: 4 of 5 steps." in text
+    assert "there is no evaluation.json. A run writes it when it ends." in text
+    assert "There is no ledger" in text
+    assert "which older versions did not log" in text
+    assert "paper" not in re.findall(r"<th[^>]*>([^<]+)</th>", page)
+
+
+def test_a_folder_that_is_no_run_and_a_damaged_run_are_one_line(broken, tmp_path, sotto):
+    assert "is not a run" in sotto("report", tmp_path).error
+    assert "There is no folder" in sotto("report", tmp_path / "nothing").error
+    assert "is a folder" in sotto("report", broken, "--out", tmp_path).error
+    lines = (broken / "metrics.jsonl").read_text().splitlines()
+    lines[2] = lines[2][:40]
+    (broken / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert sotto("report", broken).error.endswith(
+        "metrics.jsonl: line 3 is damaged. Remove it, and make the report again."
+    )
+    (broken / "metrics.jsonl").write_text("[1]\n")
+    assert "line 1 is damaged" in sotto("report", broken).error
+    (broken / "metrics.jsonl").write_text('{"step": 1, "central_lr": "x"}\n')
+    assert "line 1 is damaged" in sotto("report", broken).error
+    (broken / "metrics.jsonl").unlink()
+    (broken / "row.json").write_text('{"row": "a", "claims": 5}')
+    assert "row.json is damaged" in sotto("report", broken).error
+    (broken / "row.json").write_text('{"row": "a", "dev": ["a"]}')
+    assert "row.json is damaged" in sotto("report", broken).error
+    (broken / "row.json").unlink()
+    for damaged in ("{", '{"dev": {"wer": 0.5, "steps": 5, "speakers": {}, "groups": {}}}'):
+        (broken / "evaluation.json").write_text(damaged)
+        assert "evaluation.json is damaged" in sotto("report", broken).error
+    (broken / "evaluation.json").unlink()
+    (broken / "result.json").write_text('{"epsilon_rdp": "a"}')
+    assert "result.json is damaged" in sotto("report", broken).error
+    (broken / "config.json").write_text("[]")
+    assert "config.json is damaged" in sotto("report", broken).error
+    assert not list(tmp_path.rglob("*.html"))
+
+
+def test_half_a_line_at_the_end_is_of_a_run_that_goes_on(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "lr": 0.1}\n{"step": 2, "l')
+    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1, "lr": 0.1}]
+    assert read_metrics(tmp_path / "none.jsonl") == []
+
+
+def test_values_by_layer_are_read_back_as_they_were(tmp_path):
+    layers = {f"blocks.{block}.w1.weight": block / 7 for block in range(40)} | {"conv.bias": None}
+    line = {
+        "step": 1,
+        "not_private": {"layers": {"delta_norm": layers}, "seconds": {"sum": 0.1}},
+        "trust_ratios": layers,
+    }
+    (tmp_path / "metrics.jsonl").write_text(2 * (json.dumps(line) + "\n"))
+    first, second = read_metrics(tmp_path / "metrics.jsonl")
+    assert dict(first["trust_ratios"]) == dict(second["not_private"]["layers"]["delta_norm"]) == layers
+    assert first["not_private"]["seconds"] == {"sum": 0.1}
+    assert first["trust_ratios"].get("none") is None
+
+
+def test_a_ledger_that_was_changed_gives_no_page(broken, sotto):
+    lines = (broken / "ledger.jsonl").read_text().splitlines()
+    (broken / "ledger.jsonl").write_text("\n".join([*lines[:2], *lines[3:]]) + "\n")
+    (broken / "report.html").write_text("as it was")
+    with pytest.raises(PrivacyError, match="does not follow"):
+        make_report([broken], broken / "report.html", "x")
+    assert "does not follow from the one before it" in sotto("report", broken).error
+    assert (broken / "report.html").read_text() == "as it was"
+
+
+def test_runs_are_read_once_and_have_names_of_their_own(folder, tmp_path):
+    for parent in ("one", "two"):
+        shutil.copytree(folder / "central", tmp_path / parent / "run", symlinks=True)
+    paths = [tmp_path / "one" / "run", tmp_path / "two" / "run", tmp_path / "one" / ".." / "one" / "run"]
+    records = read_records(paths)
+    assert [record.name for record in records] == ["run (one/run)", "run (two/run)"]
+    assert len({group.colour for group in groups_of(records)}) == 2
+    with pytest.raises(DataError, match="nothing to report"):
+        read_records([])
+
+
+def test_the_command_says_what_it_wrote_and_writes_the_same_bytes_again(folder, tmp_path, sotto):
+    for name in ("central", "twin"):
+        shutil.copytree(folder / "central", tmp_path / name, symlinks=True)
+    found = sotto("report", tmp_path / "central", tmp_path / "twin", "--json").document
+    assert found["report"] == str(tmp_path / "report.html")
+    assert [run["kind"] for run in found["runs"]] == ["central", "central"]
+    assert all(Path(file).is_file() for file in found["files"])
+    first = (tmp_path / "report.html").read_bytes()
+    assert b"<title>central, twin</title>" in first
+    assert sotto("report", tmp_path / "central", tmp_path / "twin").code == 0
+    assert (tmp_path / "report.html").read_bytes() == first
+
+
+def test_tables_and_statements_become_html():
+    table = Table(["a", "b"], [["x", Cell("1", kind="claim")]], "said", bands=[("", 1, ""), ("both", 1, "claim")])
+    assert '<th colspan="1" class="claim">both</th>' in table.render()
+    assert '<td class="text">x</td><td class="claim">1</td>' in table.render()
+    html = as_html("# Title\n\n## Part\n\n| a |\n|---|\n| <b>1</b> |\n")
+    assert "Title" not in html
+    assert "<h3>Part</h3>" in html
+    assert '<div class="scroll" tabindex="0"><table>' in html
+    assert "&lt;b&gt;1&lt;/b&gt;" in html
