@@ -9,7 +9,7 @@ from sottovoce.data.batching import Batching
 from sottovoce.data.population import speakers_population
 from sottovoce.data.text import TokenSet
 from sottovoce.distributed import Group
-from sottovoce.federated import diagnostics
+from sottovoce.federated import diagnostics as watching
 from sottovoce.federated import engine as engine_module
 from sottovoce.federated.client import Client
 from sottovoce.federated.diagnostics import Figures, UserGradients
@@ -165,13 +165,13 @@ def test_one_local_step_has_no_variance_and_no_smoothness(users, everybody_close
 
 def test_one_user_in_four_is_looked_at_closely_and_in_turn(users, monkeypatch):
     looks = []
-    begin = diagnostics.LocalGradients.begin
+    begin = watching.LocalGradients.begin
 
     def noted(self, *, closely):
         looks.append(closely)
         begin(self, closely=closely)
 
-    monkeypatch.setattr(diagnostics.LocalGradients, "begin", noted)
+    monkeypatch.setattr(watching.LocalGradients, "begin", noted)
     run = engine(users, Local(lr=LR, steps=1), Privacy())
     for t in range(4):
         run.step(t, 1.0)
@@ -186,7 +186,7 @@ def test_without_diagnostics_nothing_is_watched_and_no_bit_changes(users, everyb
         thetas.append(run.theta)
     assert torch.equal(*thetas)
     assert all("not_private" not in one.line(diagnostics=False) for one in figures)
-    assert not float(figures[0].packed()[diagnostics._SUMS.index("with_gradients")])
+    assert not float(figures[0].packed()[watching._SUMS.index("with_gradients")])
 
 
 def test_a_gradient_that_is_not_finite_is_in_no_mean(users, everybody_closely):
