@@ -33,6 +33,7 @@ from sottovoce.federated.client import Client
 from sottovoce.federated.diagnostics import Figures
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.federated_options import Local
+from sottovoce.federated.process_aggregator import ProcessAggregator
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import Lamb
 from sottovoce.privacy.mechanism import Mechanism
@@ -75,7 +76,9 @@ def make_engine(group: Group, path: Path, users: int, local: Local, seconds: flo
     mechanism = Mechanism(privacy, Participation(population=users, sampling="everyone"), model.flat.partition())
     server = Lamb()
     client = Client(store, Batching(seconds=seconds), local, SpecAugment(), 0)
-    return Engine(group, users_of(store, users), model, client, mechanism, server, server.start(model.flat.theta))
+    aggregator = ProcessAggregator(group, users_of(store, users), model, client, mechanism)
+    state = server.start(model.flat.theta)
+    return Engine(aggregator, model, mechanism, server, state, users=users, seed=0)
 
 
 class Stopwatch:

@@ -58,7 +58,7 @@ FEDERATED: Mapping[str, tuple[str, ...]] = {
     "sgd": ("federated.optimizer={name: sgd, momentum: 0.5}",),
     "block": ("federated.partition=block",),
     "kind": ("federated.partition=kind",),
-    "fedprox": ("federated.local.prox_mu=0.3",),
+    "fedprox": ("federated.local.rule={name: fedprox, mu: 0.3}",),
     "epochs": ("federated.local.steps=null", "federated.local.epochs=2"),
     "noise-analysis": ("privacy.noise_analysis={group: mlp, inside: 1, outside: 0.5}",),
     "iid": ("users.iid=true",),

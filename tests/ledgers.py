@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from sottovoce.model.flat import make_partition
-from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark, header_of
+from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark
+from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.privacy_options import Participation, Privacy
 
@@ -20,7 +21,11 @@ def mechanism(source="seeded", sigma_dp=0.1, clip_norm=0.01, budget=None, **part
 def opened(folder: Path, mech=None, saved=None) -> Ledger:
     mech = mech or mechanism()
     folder.mkdir(exist_ok=True)
-    return Ledger(folder / LEDGER_FILE, mech, header_of(mech, "speaker", "none", "c" * 64), saved)
+    return Ledger(folder / LEDGER_FILE, mech, header_of(mech), saved)
+
+
+def header_of(mech: Mechanism, unit="speaker", seed_model="none", config_hash="c" * 64) -> LedgerHeader:
+    return LedgerHeader.of(mech, unit=unit, seed_model=seed_model, config_hash=config_hash)
 
 
 def charged(folder: Path, steps: int = 4, mech=None) -> Ledger:

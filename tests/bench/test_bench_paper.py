@@ -284,7 +284,7 @@ def _holds(what: str, cell: str, bench: str, row: Row) -> bool:
         "warmup": config.federated.schedule.warmup,
         "clip_norm": config.privacy.clip_norm,
         "sigma": config.privacy.sigma_dp * 1e6,
-        "mu": config.federated.local.prox_mu,
+        "mu": getattr(config.federated.local.rule, "mu", 0.0),
     }
     if what in simple:
         return float(cell.replace(",", "")) == pytest.approx(simple[what])

@@ -63,7 +63,7 @@ def test_the_integers_never_exceed_the_bound(delta, kind, rule, clip_norm, parti
     if kind != "global" and rule == "clip":  # a small delta is left alone by `normalize`, whatever its layers
         for layer, bound in enumerate(mech.clip_norms):
             mine = sum(s for s, of in zip(squares, mech.partition.tensor_layers, strict=True) if of == layer)
-            assert mine <= (weight_bound * bound / mech.step) ** 2
+            assert mine <= (weight_bound * bound / mech.resolution) ** 2
 
 
 @given(
@@ -88,10 +88,10 @@ def test_norms_are_enlarged_by_more_than_they_can_be_off(norms, kind, rule):
 def test_little_is_lost(delta, kind):
     delta = torch.tensor(delta, dtype=torch.float32)
     mech = mechanism(kind)
-    found = clipped(delta, mech).double() * mech.step
+    found = clipped(delta, mech).double() * mech.resolution
     factors = clip_factors(mech.partition.norms(delta), mech)
     exact = delta.double() * torch.cat([factors[i].expand(size) for i, size in enumerate(SIZES)])
-    assert ((found - exact).abs() <= mech.step).all()
+    assert ((found - exact).abs() <= mech.resolution).all()
     assert (found.abs() <= exact.abs() * (1 + 1e-12) + 1e-30).all()  # toward zero
 
 

@@ -14,8 +14,8 @@ from sottovoce.bench.preset import Bench, Claim, Row, Size
 from sottovoce.bench.run import describe, is_done, result_of
 from sottovoce.config import Config
 from sottovoce.errors import PrivacyError
-from sottovoce.privacy.accounting import Event, pld, rdp, rounded_up
-from sottovoce.privacy.claims import event_at
+from sottovoce.privacy.accounting import Spent, pld, rdp, rounded_up
+from sottovoce.privacy.mechanism import plain_mechanism
 from sottovoce.privacy.paper import PaperRow, paper_rows
 
 
@@ -94,7 +94,7 @@ def _largest(spent: Sequence[Mapping[str, Any]], name: str) -> float | None:
 def claimed(config: Config, claim: Claim) -> dict[str, Any]:
     """Return the epsilon of a row's noise at the sizes of a claim; raise where the row has no guarantee to speak of."""
     steps = claim.central_steps or config.federated.central_steps
-    spent = {_claimed_event(config, claim): steps}
+    spent = _claimed_spent(config, claim, steps)
     delta = config.privacy.target_delta
     return {
         "cohort_size": claim.cohort_size,
@@ -106,11 +106,16 @@ def claimed(config: Config, claim: Claim) -> dict[str, Any]:
     }
 
 
-def _claimed_event(config: Config, claim: Claim) -> Event:
+def _claimed_spent(config: Config, claim: Claim, steps: int) -> Spent:
     if config.privacy.void is not None:
         raise PrivacyError(f"There is nothing to claim of the row {claim.row!r}: {config.privacy.void}.")
-    kept = {**config.participation.model_dump(), "sigma_dp": config.privacy.sigma_dp}
-    return event_at(f"The row {claim.row!r}", kept, claim.cohort_size, claim.population)
+    participation, privacy = config.participation, config.privacy
+    if participation.weight != "one" or participation.q_min is not None:
+        raise PrivacyError(f"The row {claim.row!r} weighs its users: a claim at other sizes needs their weights too.")
+    mechanism = plain_mechanism(
+        privacy.sigma_dp, claim.cohort_size, claim.population, participation.sampling, noise=privacy.noise
+    )
+    return mechanism.spent(steps)
 
 
 def require_results(bench: Bench, size_name: str, rows: Sequence[Row]) -> None:
@@ -119,7 +124,7 @@ def require_results(bench: Bench, size_name: str, rows: Sequence[Row]) -> None:
     for row in rows:
         bench.paper_values(row)
         for claim in (claim for claim in size.claims if claim.row == row.name):
-            _claimed_event(configure(size, row).config, claim)
+            _claimed_spent(configure(size, row).config, claim, 1)
 
 
 def note_rows(name: str, bench: Bench, size_name: str, seeds: int, out: Path, rows: Sequence[Row]) -> list[Path]:

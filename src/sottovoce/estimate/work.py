@@ -18,7 +18,7 @@ from sottovoce.config import Config
 from sottovoce.errors import ConfigError
 from sottovoce.estimate.audio import Floats, UserAudio
 from sottovoce.features.logmel import BINS, FRAMES_PER_SECOND
-from sottovoce.federated.engine import share_out
+from sottovoce.federated.process_aggregator import share_out
 from sottovoce.model.model_options import ModelOptions
 from sottovoce.model.transformer import KERNEL, STRIDE
 from sottovoce.randomness import stream

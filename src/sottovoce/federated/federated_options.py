@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from sottovoce.federated.local_rules import AnyLocalRule, LocalSgd
 from sottovoce.optim import AnyOptimizer, Lamb, Schedule
 
 
@@ -16,7 +17,9 @@ class Local(BaseModel):
     steps: int | None = Field(None, ge=1, description="T_loc, local steps; null: by epochs")
     epochs: int | None = Field(None, ge=1, description="E, passes over the user's audio; null: by steps")
     gradient_clip: float | None = Field(1.0, gt=0, description="largest norm of a local gradient; null: no clipping")
-    prox_mu: float = Field(0.0, ge=0, allow_inf_nan=False, description="FedProx adds mu/2 |theta_k - theta|^2; 0: none")
+    rule: AnyLocalRule = Field(
+        default_factory=LocalSgd, description="what a local step adds to the gradient: sgd (nothing), fedprox"
+    )
 
     @model_validator(mode="after")
     def _steps_or_epochs(self) -> "Local":

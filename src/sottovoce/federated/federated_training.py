@@ -24,11 +24,13 @@ from sottovoce.errors import ConfigError
 from sottovoce.federated.client import Client
 from sottovoce.federated.diagnostics import Figures
 from sottovoce.federated.engine import Engine
+from sottovoce.federated.process_aggregator import ProcessAggregator
 from sottovoce.federated.seed import describe_seed_model
 from sottovoce.files import sha256_of, write_json
 from sottovoce.model.recogniser import model_path
-from sottovoce.privacy.accounting import pld_with, rounded_up
-from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, epsilon_after, header_of, require_same_mechanism
+from sottovoce.privacy.accounting import pld, rounded_up
+from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, epsilon_after, require_same_mechanism
+from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.randomness import stream
 from sottovoce.runs.evaluations import record, scores_in
@@ -78,7 +80,7 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: S
     )
     _require_possible(mechanism, users)
     seed_model = "" if run.begun else describe_seed_model(config.data.seed_model, speakers)
-    header = header_of(mechanism, users.unit, seed_model, _hash(config))
+    header = LedgerHeader.of(mechanism, unit=users.unit, seed_model=seed_model, config_hash=_hash(config))
     if group.leads:
         require_same_mechanism(run.path / LEDGER_FILE, header)
     diagnostics = config.privacy.diagnostics
@@ -96,16 +98,14 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: S
     training.write(done, {"guarantee": _guarantee(config, mechanism, planned, None, users)})
     client = Client(users.store, config.batching, config.federated.local, config.specaugment, config.seed)
     engine = Engine(
-        group,
-        users,
+        ProcessAggregator(group, users, recogniser, client, mechanism, training.stop),
         recogniser,
-        client,
         mechanism,
         config.federated.optimizer,
         state,
-        training.stop,
+        users=len(users),
+        seed=config.seed,
         ledger=training.ledger,
-        charged_before=group.from_leader(0 if training.ledger is None else training.ledger.done_before),
     )
     done, paid = _loop(training, engine, done)
     training.finish(done)
@@ -143,7 +143,7 @@ def _guarantee(
     simulated = " (seeded randomness: a simulation)" if mechanism.source == "seeded" else ""
     return (
         f"epsilon {rounded_up(epsilon)} (RDP){by_pld} at delta {config.privacy.target_delta:g}; unit: all audio of one "
-        f"{users.unit}; adjacency: {mechanism.event.adjacency}{seeded_by}{simulated}"
+        f"{users.unit}; adjacency: {mechanism.adjacency}{seeded_by}{simulated}"
     )
 
 
@@ -194,8 +194,7 @@ def _conclude(training: Training, mechanism: Mechanism, users: Population, test:
     epsilon, releases = training.ledger.epsilon, training.ledger.releases
     tight = None
     if epsilon is not None:
-        extra = releases * mechanism.sampler_epsilon
-        tight = pld_with(extra, {mechanism.event: releases}, config.privacy.target_delta).epsilon
+        tight = pld(mechanism.spent(releases), config.privacy.target_delta).epsilon
     spent = {"releases": releases, "epsilon_rdp": epsilon, "epsilon_pld": tight}
     training.ledger.note({"finished": done, **spent})
     guarantee = _guarantee(config, mechanism, epsilon, tight, users)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.errors import PrivacyError
-from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, pld_with, rdp_with
+from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, pld, rdp
 from sottovoce.privacy.claims import Account, open_account
 from sottovoce.privacy.ledger import LEDGER_FILE, line_hash, read_ledger
+from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.runs.folder import CHECKPOINT_FILE, read_json
 
 
@@ -53,25 +54,21 @@ def verify(run: Path) -> Verified:
     return Verified(len(lines), len(releases), checkpoints, epsilon)
 
 
-def _verify_header(path: Path, header: Mapping[str, Any]) -> None:
+def _verify_header(path: Path, header: LedgerHeader) -> None:
     """Check that z and q follow from what the header says of noise and cohorts."""
-    scale = header["weight_bound"] * header["sensitivity"]
-    expected = {
-        "z": header["sigma_dp"] * header["divisor"] / scale,
-        "sampling_prob": header["cohort_size"] / header["population"],
-    }
-    for key, value in expected.items():
-        if not math.isclose(header[key], value, rel_tol=1e-9):
-            raise PrivacyError(f"{path}: the header says {key}={header[key]:g}; it is {value:g}.")
-    fixed = header["sampling"] == "fixed"
-    if header["adjacency"] not in (None, REPLACE if fixed else ADD_OR_REMOVE):
-        raise PrivacyError(f"{path}: the adjacency does not fit cohorts that are {header['sampling']}.")
+    z = header.sigma_dp * header.divisor / (header.weight_bound * header.sensitivity)
+    sampling_prob = header.cohort_size / header.population
+    for key, stated, value in (("z", header.z, z), ("sampling_prob", header.sampling_prob, sampling_prob)):
+        if not math.isclose(stated, value, rel_tol=1e-9):
+            raise PrivacyError(f"{path}: the header says {key}={stated:g}; it is {value:g}.")
+    if header.adjacency not in (None, REPLACE if header.sampling == "fixed" else ADD_OR_REMOVE):
+        raise PrivacyError(f"{path}: the adjacency does not fit cohorts that are {header.sampling}.")
 
 
 def _verify_releases(path: Path, account: Account, releases: list[dict[str, Any]]) -> float | None:
     """Check the numbers of the releases and their epsilons; return the last one."""
     epsilon = None
-    void = account.header["adjacency"] is None
+    void = not account.header.guaranteed
     for number, line in enumerate(releases, 1):
         if line["release"] != number:
             raise PrivacyError(f"{path}: release {number} is missing.")
@@ -80,7 +77,7 @@ def _verify_releases(path: Path, account: Account, releases: list[dict[str, Any]
             raise PrivacyError(f"{path}: the epsilon of release {number} does not fit the header.")
         if void:
             continue
-        least = rdp_with(account.extra_after(number), {account.event: number}, account.target_delta).epsilon
+        least = rdp(account.spent_after(number), account.target_delta).epsilon
         if not math.isfinite(epsilon) or epsilon < least * (1 - 1e-9):
             raise PrivacyError(f"{path}: release {number} claims epsilon {epsilon:g}; it is {least:g}.")
     return epsilon
@@ -102,9 +99,9 @@ def _verify_ends(path: Path, account: Account, lines: list[dict[str, Any]]) -> N
 def _verify_end(path: Path, account: Account, line: Mapping[str, Any], made: int) -> None:
     if line["releases"] != made:
         raise PrivacyError(f"{path}: it says {line['releases']} releases; there were {made}.")
-    if account.header["adjacency"] is None:
+    if not account.header.guaranteed:
         return
-    what = (account.extra_after(made), {account.event: made}, account.target_delta)
-    for key, least in (("epsilon_rdp", rdp_with(*what).epsilon), ("epsilon_pld", pld_with(*what).epsilon)):
+    spent, delta = account.spent_after(made), account.target_delta
+    for key, least in (("epsilon_rdp", rdp(spent, delta).epsilon), ("epsilon_pld", pld(spent, delta).epsilon)):
         if line[key] is not None and least is not None and line[key] < least * (1 - 1e-6):
             raise PrivacyError(f"{path}: it says {key} {line[key]:g}; it is {least:g}.")

@@ -132,7 +132,7 @@ def estimate(record: Record) -> Estimates | str:
 
 def _outside(record: Record, optimizer: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what the run does and the theorems know nothing of."""
-    clip, pull = record.setting("federated.local.gradient_clip"), record.setting("federated.local.prox_mu")
+    clip, pull = record.setting("federated.local.gradient_clip"), record.setting("federated.local.rule.mu")
     return (
         *([f"momentum (b1 = {optimizer['b1']:g})"] if optimizer.get("b1") else []),
         *(["bias correction"] if optimizer.get("bias_correction") else []),
