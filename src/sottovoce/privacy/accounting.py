@@ -17,12 +17,14 @@ Guarantees: every epsilon is an upper bound, in floating point too; what cannot 
   delta. The grid is chosen from the range that RDP predicts, so that time and memory stay bounded.
 """
 
+import importlib.util
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -149,15 +151,33 @@ def moments(event: Event, orders: tuple[float, ...] = ORDERS) -> Floats:
         return grid / (2 * z**2) * (1 + 2.0**-50)
     if event.adjacency == REPLACE:
         return np.array([_symmetric_moment(z, q, order) for order in orders])
-    from opacus.accountants.analysis.rdp import compute_rdp  # noqa: PLC0415 - slow to load
-
     with np.errstate(all="ignore"):
-        found = np.asarray(compute_rdp(q=q, noise_multiplier=z, steps=1, orders=list(orders)), dtype=np.float64)
+        found = np.asarray(
+            _opacus_rdp().compute_rdp(q=q, noise_multiplier=z, steps=1, orders=list(orders)), dtype=np.float64
+        )
     found = np.where(np.isfinite(found) & (found >= 0), found, np.inf)  # to leave out an order is safe
     # It is a logarithm near 0, divided by order - 1: its rounding errors grow toward order 1, and with its terms.
     # opacus leaves out terms below 1e-13 as well.
     rounding = 2.0**-42 * (1 + grid**2 / (2 * z**2)) / (grid - 1)
     return np.asarray(found * (1 + 1e-9) + rounding)
+
+
+@cache
+def _opacus_rdp() -> Any:
+    """Return opacus' module `accountants.analysis.rdp`, loaded on its own.
+
+    It needs only numpy and scipy. Importing it the usual way runs all of opacus, which takes seconds and loads torch.
+    """
+    package = importlib.util.find_spec("opacus")
+    if package is None or not package.submodule_search_locations:
+        raise PrivacyError("opacus is not installed. Install sottovoce with its dependencies.")
+    file = Path(package.submodule_search_locations[0]) / "accountants" / "analysis" / "rdp.py"
+    spec = importlib.util.spec_from_file_location("sottovoce_opacus_rdp", file)
+    if spec is None or spec.loader is None:
+        raise PrivacyError(f"opacus has no {file}. Install the version in constraints.txt.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _symmetric_moment(z: float, q: float, order: float) -> float:
