@@ -26,6 +26,7 @@ from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.federated_options import Federated
 from sottovoce.model.hardware import Hardware
 from sottovoce.model.model_options import ModelOptions
+from sottovoce.open_union import OpenUnion
 from sottovoce.privacy.privacy_options import Participation, Privacy, RandomSource
 
 Tree = dict[str, Any]
@@ -211,22 +212,25 @@ def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -
 
 
 def _known_keys(model: type[BaseModel], given: Any, prefix: str = "") -> Iterator[str]:
-    """Yield every key of a section; of the sections that differ by `kind`, only those of the given kind."""
+    """Yield every key of a section; of a section with several kinds, only the keys of the given kind."""
     for name, field in model.model_fields.items():
         inner = given.get(name) if isinstance(given, dict) else None
-        kind = inner.get("kind") if isinstance(inner, dict) else None
-        sections = [
-            section
-            for section in _models_in(field.annotation)
-            if "kind" not in section.model_fields or section.model_fields["kind"].default == kind
-        ]
+        sections = _sections([field.annotation, *field.metadata], inner)
         for section in sections:
             yield from _known_keys(section, inner, f"{prefix}{name}.")
         if not sections:
             yield f"{prefix}{name}"
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in _models_in(part)]
+def _sections(parts: Iterable[Any], given: Any) -> list[type[BaseModel]]:
+    """Return the models that `given` may be validated by; `parts` are an annotation and its metadata."""
+    parts = list(parts)
+    unions = [part for part in parts if isinstance(part, OpenUnion)]
+    if unions:
+        return [member for union in unions if (member := union.member(given)) is not None]
+    kind = given.get("kind") if isinstance(given, dict) else None
+    models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
+    fitting = [
+        model for model in models if "kind" not in model.model_fields or model.model_fields["kind"].default == kind
+    ]
+    return fitting + [section for part in parts for section in _sections(get_args(part), given)]
