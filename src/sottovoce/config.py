@@ -204,13 +204,10 @@ def _tagged(tree: Tree, model: type[BaseModel]) -> Tree:
     """Return the tree with the default's tag in every section of a union that does not say which member it is."""
     tagged = dict(tree)
     for name, field in model.model_fields.items():
-        section, tag = tree.get(name), field.discriminator
-        if not isinstance(section, dict):
-            continue
-        if isinstance(tag, str):
-            tagged[name] = {tag: getattr(field.get_default(call_default_factory=True), tag)} | section
-        elif models := _models_in(field.annotation):
-            tagged[name] = _tagged(section, models[0])
+        section, default = tree.get(name), field.get_default(call_default_factory=True)
+        if isinstance(section, dict) and isinstance(default, BaseModel):
+            tags = {tag: getattr(default, tag) for tag in _TAGS if tag in type(default).model_fields}
+            tagged[name] = _tagged(tags | section, type(default))
     return tagged
 
 
@@ -245,34 +242,26 @@ def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -
 def _without_tags(parts: Iterator[str], tree: Any) -> Iterator[str]:
     """Yield the keys on the way to a value; pydantic also names the member of a union that it has tried."""
     for part in parts:
-        if isinstance(tree, dict) and part not in tree and part in _tags(tree):
+        if isinstance(tree, dict) and part not in tree and part in [tree.get(tag) for tag in _TAGS]:
             continue
         tree = tree.get(part) if isinstance(tree, dict) else None
         yield part
 
 
-def _tags(section: Any) -> set[Any]:
-    """Return the values that tell a section from the other members of its union; of most sections there are none."""
-    if isinstance(section, BaseModel):
-        return {getattr(section, tag, None) for tag in _TAGS} - {None}
-    return {section[tag] for tag in _TAGS if isinstance(section.get(tag), str)} if isinstance(section, dict) else set()
-
-
 def _known_keys(model: type[BaseModel], given: Any, prefix: str = "") -> Iterator[str]:
-    """Yield every key of a section; of a union of sections, only those of the given member."""
+    """Yield every key of a section; of the sections that differ by `kind`, only those of the given kind."""
     for name, field in model.model_fields.items():
         inner = given.get(name) if isinstance(given, dict) else None
-        sections = [section for section in _models_in(field.annotation) if _is_given(section, inner)]
+        kind = inner.get("kind") if isinstance(inner, dict) else None
+        sections = [
+            section
+            for section in _models_in(field.annotation)
+            if "kind" not in section.model_fields or section.model_fields["kind"].default == kind
+        ]
         for section in sections:
             yield from _known_keys(section, inner, f"{prefix}{name}.")
         if not sections:
             yield f"{prefix}{name}"
-
-
-def _is_given(section: type[BaseModel], given: Any) -> bool:
-    """Return whether a section is in no union, or is the given member of it."""
-    own = {field.default for tag in _TAGS if (field := section.model_fields.get(tag)) is not None}
-    return not own or bool(own & _tags(given))
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
