@@ -12,7 +12,7 @@ from pathlib import Path
 
 from conftest import write_audio
 from sottovoce.central.central_training import train_central
-from sottovoce.config import resolve
+from sottovoce.config import parse_setting, resolve
 from sottovoce.data.corpora import Table
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.distributed import Group
@@ -67,7 +67,7 @@ def make_data(folder: Path) -> dict[str, str]:
 def make_run(kind: str, folder: Path, data: dict[str, str], settings: Sequence[str] = ()) -> Path:
     """Train a run in this process and return its folder."""
     own, train = (_FEDERATED, train_federated) if kind == "federated" else (_CENTRAL, train_central)
-    resolved = resolve("tiny", [*SMALL_MODEL, *own, *data.values(), *settings])
+    resolved = resolve("tiny", *map(parse_setting, [*SMALL_MODEL, *own, *data.values(), *settings]))
     with _own_signals():
         train(Group(), resolved, folder, NoDisplay)
     return folder

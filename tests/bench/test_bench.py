@@ -16,6 +16,7 @@ from sottovoce.bench.plan import configure, plan, wanted_parts, with_models
 from sottovoce.bench.preset import Part, bench_names, load_bench
 from sottovoce.bench.results import Spread, claimed, collect, markdown, require_results, table
 from sottovoce.bench.run import is_done
+from sottovoce.config import Layer
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError, PrivacyError
 from sottovoce.estimate.devices import A100
@@ -216,11 +217,11 @@ def test_without_a_guarantee_there_is_no_claim(preset):
     config = configure(size, size.rows[2]).config
     with pytest.raises(PrivacyError, match="nothing to claim of the row 'noise'"):
         claimed(config, size.claims[0])
-    weighted = ["participation.weight=seconds", "participation.weight_total=100"]
+    weighted = [Layer({"participation": {"weight": "seconds", "weight_total": 100}})]
     row = size.rows[1].model_copy(update={"settings": (*size.rows[1].settings, *weighted)})
     with pytest.raises(PrivacyError, match="The row 'noise' weighs its users"):
         claimed(configure(size, row).config, size.claims[0])
-    everyone = size.rows[1].model_copy(update={"settings": ("participation.sampling=fixed",)})
+    everyone = size.rows[1].model_copy(update={"settings": (Layer({"participation": {"sampling": "fixed"}}),)})
     fixed = claimed(configure(size, everyone).config, size.claims[0])
     assert fixed["epsilon_rdp"] > claimed(configure(size, size.rows[1]).config, size.claims[0])["epsilon_rdp"]
 
@@ -290,6 +291,10 @@ def test_a_killed_benchmark_goes_on_and_ends_with_the_same_bits(out, preset, tmp
         (("preset: quick\n    set:", "set:"), "preset"),
         (("about: a benchmark for tests", "about: [1]"), "about"),
         (('"2:40%"', '"2-4"'), "speakers"),
+        (
+            ("privacy.sigma_dp=0, privacy", "privacy.sigma_dp, privacy"),
+            "Expected --set key=value, not 'privacy.sigma_dp'",
+        ),
     ],
 )
 def test_a_preset_that_contradicts_itself_is_refused_in_one_line(tmp_path, change, message):

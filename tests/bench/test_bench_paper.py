@@ -14,7 +14,7 @@ import pytest
 from paper_tables import SOURCE, TABLES, Source, Table, cells, numbers
 from sottovoce.bench.plan import configure
 from sottovoce.bench.preset import Row, Size, bench_names, load_bench
-from sottovoce.config import Config
+from sottovoce.config import Config, parse_setting
 from sottovoce.errors import ConfigError
 from sottovoce.privacy.paper import paper_rows
 
@@ -436,5 +436,6 @@ def test_a_row_is_laid_over_its_recipes(tmp_path: Path):
     )
     (row,) = load_bench(str(file)).size("mini").rows
     assert row.kind == "central"
-    assert row.settings == ("seed=1", "central.steps=5", "central.steps=6", "central.gradient_clip=2")
+    expected = ("seed=1", "central.steps=5", "central.steps=6", "central.gradient_clip=2")
+    assert row.settings == tuple(map(parse_setting, expected))
     assert row.unstated == ("seed",)

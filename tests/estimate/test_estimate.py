@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from sottovoce.config import resolve
+from sottovoce.config import parse_setting, resolve
 from sottovoce.data.batching import Batching
 from sottovoce.data.statistics import paper_statistics
 from sottovoce.distributed import Group
@@ -28,7 +28,7 @@ from sottovoce.randomness import stream
 
 
 def config(*settings, preset="baseline"):
-    return resolve(preset, settings).config
+    return resolve(preset, *map(parse_setting, settings)).config
 
 
 # FLOPs
@@ -128,7 +128,7 @@ def test_the_iid_control_has_the_same_mean_and_little_spread():
 
 def test_what_presets_say_about_audio(make_store):
     assert audio_of(resolve("commonvoice-en")).name == "CV-en-train-90"
-    assert audio_of(resolve("commonvoice-de", ["users.seed_fraction=null"])).name == "CV-de-train"
+    assert audio_of(resolve("commonvoice-de", {"users": {"seed_fraction": None}})).name == "CV-de-train"
     assert audio_of(resolve("librispeech")).name == "LS-960"
     quick = audio_of(resolve("quick"))
     assert len(quick.seconds) == 24
@@ -136,7 +136,7 @@ def test_what_presets_say_about_audio(make_store):
     with pytest.raises(ConfigError, match="Give --audio"):
         audio_of(resolve("baseline"))
     store = make_store({"ann": 2, "bob": 5})
-    real = audio_of(resolve("baseline", [f"data.train.store={store.path}"]))
+    real = audio_of(resolve("baseline", {"data": {"train": {"store": store.path}}}))
     assert (real.seconds * real.shares).sum() == pytest.approx(store.index(["seconds"])["seconds"].to_numpy().sum() / 2)
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from sottovoce.bench.corpora import find_part
 from sottovoce.bench.preset import Bench, Row, Size
-from sottovoce.config import Resolved, resolve
+from sottovoce.config import Layer, Resolved, resolve
 from sottovoce.data.selection import Selection, require_disjoint
 from sottovoce.errors import ConfigError
 
@@ -71,8 +71,8 @@ class Job:
 
 def configure(size: Size, row: Row, seed: int = 0, data: Mapping[str, Any] | None = None) -> Resolved:
     """Return the configuration of a row, with its data where they are known."""
-    selected = [] if data is None else [f"data={json.dumps(data)}"]
-    return resolve(size.preset, [*size.settings, *row.settings, f"seed={seed}", *selected])
+    own = {"seed": seed} if data is None else {"seed": seed, "data": dict(data)}
+    return resolve(size.preset, *size.settings, *row.settings, Layer(own, "benchmark"))
 
 
 def wanted_parts(size: Size, rows: Iterable[Row]) -> set[str]:
@@ -133,8 +133,8 @@ def _job(bench: str, size_name: str, size: Size, row: Row, seed: int, made: Mapp
     chosen = {role: selections[part] for role, part in roles.items() if part is not None}
     hashes = {part: population.hash for part, population in opened.items()}
     data = {
-        **{role: selection.model_dump(mode="json") for role, selection in chosen.items()},
-        "seed_model": None if base is None else str(base.folder / "last"),
+        **chosen,
+        "seed_model": None if base is None else base.folder / "last",
     }
     resolved = configure(size, origin, seed, data)
     key = _key(origin.kind, resolved, {role: hashes[part] for role, part in roles.items() if part is not None}, base)

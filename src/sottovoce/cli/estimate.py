@@ -8,7 +8,7 @@ import typer
 from sottovoce.cli.arguments import ALL_CORES, AsJson
 from sottovoce.cli.config import Settings
 from sottovoce.cli.console import note, print_json, print_table
-from sottovoce.cli.train import Chosen, with_data
+from sottovoce.cli.train import Chosen, data_layers
 from sottovoce.config import Resolved, resolve
 from sottovoce.errors import ConfigError
 from sottovoce.files import gigabytes
@@ -93,7 +93,7 @@ def estimate(
             )
         _print_bench(preset, _known_device(device, tflops), processes or 8, precision, as_json)
         return
-    resolved = resolve(preset, with_data(settings or [], train=train))
+    resolved = resolve(preset, *(settings or ()), *data_layers(train=train))
     users = _audio(resolved, audio, audio_mean_seconds, audio_std_seconds, utterance_seconds)
     count = processes or (ALL_CORES if device == "here" else 8)
     found = estimate_cost(resolved.config, users, _device(resolved, users, device, tflops), count, precision)

@@ -321,6 +321,6 @@ def preset(
 
     Example: sotto data prepare preset librispeech --set corpus.root=/data/LibriSpeech --out stores/ls-960
     """
-    config = resolve(preset, settings or []).config
+    config = resolve(preset, *(settings or ())).config
     corpus: AnyCorpus = config.corpus
     _run(Request(corpus, config.joining, max_rejected), out, workers, dry_run, as_json)

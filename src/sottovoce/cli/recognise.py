@@ -133,7 +133,7 @@ def model(
     """
     from sottovoce.estimate.model_size import describe
 
-    config = resolve(preset, settings or []).config
+    config = resolve(preset, *(settings or ())).config
     document = describe(config, partition, language)
     if as_json:
         print_json(document)

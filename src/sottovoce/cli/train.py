@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
 from sottovoce.cli.config import Preset, Settings
 from sottovoce.cli.console import ProgressDisplay, note, print_json, stderr
-from sottovoce.config import Resolved, resolve
+from sottovoce.config import Layer, Resolved, resolve
 from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.privacy.accounting import rounded_up
@@ -27,16 +27,15 @@ _LOG_SECONDS = 10.0
 Chosen = "STORE[@SPEAKERS]"
 
 
-def with_data(given: list[str], **selections: str | None) -> list[str]:
-    """Turn --train STORE@SPEAKERS and the like into settings."""
-    settings = list(given)
-    for name, text in selections.items():
-        if text is not None:
-            chosen = Selection.parse(text)
-            speakers = "null" if chosen.speakers is None else json.dumps(str(chosen.speakers))
-            settings.append(f"data.{name}.store={json.dumps(str(chosen.store))}")
-            settings.append(f"data.{name}.speakers={speakers}")
-    return settings
+def data_layers(
+    *, train: str | None = None, dev: str | None = None, test: str | None = None, seed_model: Path | None = None
+) -> list[Layer]:
+    """Return the layers of --train STORE@SPEAKERS, --dev, --test and --seed-model, where they are given."""
+    given = {"train": train, "dev": dev, "test": test}
+    layers = [
+        Layer({"data": {name: Selection.parse(text)}}, f"--{name}") for name, text in given.items() if text is not None
+    ]
+    return layers if seed_model is None else [*layers, Layer({"data": {"seed_model": seed_model}}, "--seed-model")]
 
 
 Run = Annotated[Path, typer.Option("--run", help="The run's folder; an unfinished run in it goes on.")]
@@ -46,11 +45,6 @@ Test = Annotated[str | None, typer.Option("--test", metavar=Chosen, help="Evalua
 SeedModel = Annotated[
     Path | None, typer.Option("--seed-model", metavar="CHECKPOINT", help="The model to start from; else at random.")
 ]
-
-
-def from_seed_model(checkpoint: Path | None) -> list[str]:
-    """Turn --seed-model into a setting."""
-    return [] if checkpoint is None else [f"data.seed_model={json.dumps(str(checkpoint))}"]
 
 
 @app.command()
@@ -74,8 +68,8 @@ def central(
     """
     from sottovoce.central.central_training import train_central
 
-    given = with_data(settings or [], train=train, dev=dev, test=test)
-    resolved = resolve(preset, given + from_seed_model(seed_model))
+    given = data_layers(train=train, dev=dev, test=test, seed_model=seed_model)
+    resolved = resolve(preset, *(settings or ()), *given)
     _start(train_central, resolved, run, resolved.config.central.steps, workers, as_json)
 
 
@@ -102,8 +96,8 @@ def federated(
     from sottovoce.federated.federated_training import train_federated
     from sottovoce.processes import under_torchrun
 
-    given = with_data(settings or [], train=train, dev=dev, test=test) + from_seed_model(seed_model)
-    resolved = resolve(preset, given)
+    given = [*(settings or ()), *data_layers(train=train, dev=dev, test=test, seed_model=seed_model)]
+    resolved = resolve(preset, *given)
     if resolved.config.data.train is None and (dev or test):
         raise ConfigError("--dev and --test need --train: they must not share speakers with it.")
     if resolved.config.data.train is None and under_torchrun():
@@ -112,8 +106,8 @@ def federated(
         )
     if resolved.config.data.train is None:
         with ProgressDisplay() as progress:
-            given += make_own_corpus(resolved.config, run, workers, progress)
-        resolved = resolve(preset, given)
+            own = make_own_corpus(resolved.config, run, workers, progress)
+        resolved = resolve(preset, *given, own)
     if (void := resolved.config.privacy.void) is not None and leads():
         note(f"No privacy guarantee: {void}.")
     _start(train_federated, resolved, run, resolved.config.federated.central_steps, workers, as_json)
