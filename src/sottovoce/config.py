@@ -7,7 +7,7 @@ is an error that suggests the nearest key.
     resolve("tiny", {"seed": 7, "federated": {"optimizer": Lamb(xi=0.01)}}, parse_setting("batching.seconds=60"))
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import resources
