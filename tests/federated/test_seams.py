@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
+from pydantic import Field
 
 from sottovoce.config import resolve
 from sottovoce.data.batching import Batching
@@ -48,7 +49,7 @@ class Remembering(LocalRule):
     """Notes who worked when: what a device would keep from one central step to the next."""
 
     name: Literal["remembering"] = "remembering"
-    seen: dict = {}
+    seen: dict = Field(default_factory=dict)
 
     def start(self, theta, user, t):
         self.seen.setdefault(user, []).append(t)
