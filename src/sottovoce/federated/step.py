@@ -44,7 +44,8 @@ def central_step(
     total = torch.zeros(theta.numel(), dtype=torch.int64)
     for user, weight in zip(cohort.tolist(), weights.tolist(), strict=True):
         client.start_(recogniser, theta)
-        for batch in client.batches(t, population.key_of(user), population.rows_of(user)):
+        rows = population.rows_of(user)
+        for batch in client.batches(t, population.key_of(user), rows, recogniser.encoder):
             client.step_(recogniser, theta, batch)
         delta = client.delta_(recogniser, theta)
         add_clipped_(total, delta, weight, mechanism, largest)  # one that is not finite adds nothing
