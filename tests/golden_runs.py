@@ -45,7 +45,7 @@ FEDERATED: Mapping[str, tuple[str, ...]] = {
     "unclipped": ("privacy.clipping=none", "privacy.sigma_dp=0", "privacy.clip_norm=null"),
     "global": ("privacy.clipping=global",),
     "uniform": ("privacy.clipping=uniform",),
-    "weighted": ("privacy.clipping=weighted", "privacy.mlp_weight=2"),
+    "weighted": ("privacy.clipping=weighted", "privacy.layer_weights.mlp=2"),
     "normalize": ("privacy.rule=normalize",),
     "fixed": ("participation.sampling=fixed",),
     "everyone": ("participation.sampling=everyone",),

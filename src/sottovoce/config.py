@@ -27,7 +27,7 @@ from sottovoce.errors import ConfigError, nearest
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.federated_options import Federated
 from sottovoce.model.hardware import Hardware
-from sottovoce.model.model_options import ModelOptions
+from sottovoce.model.model_options import AnyEncoder, TransformerOptions
 from sottovoce.open_union import OpenUnion
 from sottovoce.privacy.privacy_options import Participation, Privacy, RandomSource
 
@@ -89,7 +89,7 @@ class Config(BaseModel):
     users: Users = Field(default_factory=Users)
     batching: Batching = Field(default_factory=Batching)
     data: Data = Field(default_factory=Data)
-    model: ModelOptions = Field(default_factory=ModelOptions)
+    model: AnyEncoder = Field(default_factory=TransformerOptions, description="the encoder")
     specaugment: SpecAugment | None = Field(default_factory=SpecAugment, description="null switches it off")
     central: Central = Field(default_factory=Central)
     participation: Participation = Field(default_factory=Participation)

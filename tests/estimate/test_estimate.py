@@ -22,8 +22,9 @@ from sottovoce.estimate.work import flops_per_second, loads, local_work
 from sottovoce.federated.client import planned_batches
 from sottovoce.federated.engine import Sums
 from sottovoce.federated.federated_options import Local
-from sottovoce.model.model_options import ModelOptions
-from sottovoce.model.transformer import Encoder
+from sottovoce.model.stack import KEPT
+from sottovoce.model.transformer import Transformer
+from sottovoce.model.transformer_options import TransformerOptions
 from sottovoce.randomness import stream
 
 
@@ -35,7 +36,7 @@ def config(*settings, preset="baseline"):
 
 
 def test_flops_by_hand():
-    options = ModelOptions(blocks=1, width=8, heads=2, mlp_width=16, layer_drop=0.0)
+    options = TransformerOptions(blocks=1, width=8, heads=2, mlp_width=16, layer_drop=0.0)
     # 3 s are 100 outputs; a second has 100 / 3. Two for every multiplication with its addition.
     third = 100 / 3
     assert flops_per_second(options, 5, 3.0) == pytest.approx(
@@ -51,12 +52,12 @@ def test_flops_by_hand():
 
 @pytest.mark.parametrize(("width", "mlp_width", "blocks"), [(64, 256, 2), (96, 128, 3)])
 def test_flops_are_those_of_the_encoder(width, mlp_width, blocks):
-    options = ModelOptions(blocks=blocks, width=width, mlp_width=mlp_width, layer_drop=0.0)
-    encoder, frames = Encoder(options, 30).train(), torch.full((4,), 600)
+    options = TransformerOptions(blocks=blocks, width=width, mlp_width=mlp_width, layer_drop=0.0)
+    encoder, frames = Transformer(options, 30).train(), torch.full((4,), 600)
     kept = [number > 0 for number in range(blocks)]
-    for used in (None, kept):
+    for used in (None, {KEPT: np.array(kept)}):
         with FlopCounterMode(display=False) as counter:
-            scores, _ = encoder(torch.randn(4, 600, 80), frames, kept=used)
+            scores, _ = encoder(torch.randn(4, 600, 80), frames, used)
             scores.sum().backward()
         drop = 0.0 if used is None else 1 / blocks
         ours = 4 * 6.0 * sum(flops_per_second(options.model_copy(update={"layer_drop": drop}), 30, 6.0).values())
@@ -291,22 +292,22 @@ def test_noise_is_drawn_while_all_wait():
 def test_memory_and_traffic_by_hand():
     quick = config(preset="quick")
     size = describe(quick, "tensor", "en")
-    parameters = size["parameters"]
+    parameters = size.parameters
     assert parameters == 2 + 80 * 7 * 128 + 128 + 2 * (4 * 64 + 4 * 64**2 + 2 * 64 * 128) + 128 + 64 * 30 + 30
-    held = memory(quick, parameters, 30)
+    held = memory(quick, size)
     assert {name: held[name] / parameters for name in ("model", "gradients", "theta", "server_state")} == {
         "model": 4, "gradients": 4, "theta": 4, "server_state": 8}  # fmt: skip
     assert held["total"] == sum(size for name, size in held.items() if name not in ("total", "server_step"))
     assert Sums(Group(), torch.zeros(parameters), 1).total.nbytes == held["integer_sum"]
-    sent = traffic(quick, size["partition"], 4)
+    sent = traffic(quick, size.partition, 4)
     notes = sent["all_reduce"] / 8 - parameters
     assert notes > 0
     assert notes % 4 == 0  # as many from every process
     assert sent["sent_by_process"] == 1.5 * sent["all_reduce"]
     assert (sent["user_down"], sent["user_up_integers"]) == (4 * parameters, 8 * parameters)
     assert sent["cohort_up_integers"] == 8 * 8 * parameters
-    assert traffic(quick, size["partition"], 1)["sent_by_process"] == 0
-    plain = memory(config("privacy.sigma_dp=0", "privacy.diagnostics=false", preset="quick"), parameters, 30)
+    assert traffic(quick, size.partition, 1)["sent_by_process"] == 0
+    plain = memory(config("privacy.sigma_dp=0", "privacy.diagnostics=false", preset="quick"), size)
     assert plain["noise_copy"] == plain["first_gradient"] == 0
     assert plain["total"] < held["total"]
 

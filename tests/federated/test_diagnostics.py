@@ -16,13 +16,13 @@ from sottovoce.federated.diagnostics import Figures, UserGradients
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.federated_options import Local
 from sottovoce.federated.process_aggregator import ProcessAggregator
-from sottovoce.model.model_options import ModelOptions
 from sottovoce.model.recogniser import Recogniser
+from sottovoce.model.transformer_options import TransformerOptions
 from sottovoce.optim import Sgd
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.privacy_options import Participation, Privacy
 
-SMALL = ModelOptions(blocks=2, width=16, heads=2, mlp_width=32, dropout=0.1, layer_drop=0.3)
+SMALL = TransformerOptions(blocks=2, width=16, heads=2, mlp_width=32, dropout=0.1, layer_drop=0.3)
 EVERYONE = Participation(population=4, sampling="everyone")
 LR = 0.1
 
@@ -58,7 +58,7 @@ def trained_in_plain(users, local):
     for user in range(len(users)):
         norms, gradients, places = [], [], []
         state = client.start_(run.recogniser, theta, 0, users.key_of(user))
-        for batch in client.batches(0, users.key_of(user), users.rows_of(user)):
+        for batch in client.batches(0, users.key_of(user), users.rows_of(user), run.recogniser.encoder):
             places.append(flat.theta.double().clone())
             norms.append(float(client.step_(run.recogniser, theta, batch, state).gradient_norm))
             gradients.append(flat.gradient.double().clone())

@@ -20,8 +20,8 @@ from sottovoce.federated.local_rules import FedProx
 from sottovoce.federated.process_aggregator import ProcessAggregator, share_out
 from sottovoce.federated.step import central_step
 from sottovoce.federated.weights import user_weights
-from sottovoce.model.model_options import ModelOptions
 from sottovoce.model.recogniser import Recogniser
+from sottovoce.model.transformer_options import TransformerOptions
 from sottovoce.optim import Adam, Lamb, Sgd
 from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.ledger import Ledger
@@ -30,7 +30,7 @@ from sottovoce.privacy.noise import NoiseState
 from sottovoce.privacy.privacy_options import Budget, Participation, Privacy
 from sottovoce.randomness import stream
 
-SMALL = ModelOptions(blocks=2, width=16, heads=2, mlp_width=32, dropout=0.1, layer_drop=0.3)
+SMALL = TransformerOptions(blocks=2, width=16, heads=2, mlp_width=32, dropout=0.1, layer_drop=0.3)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def engine(users, local, privacy, participation, server, options=SMALL, augment=
 EVERYONE = Participation(population=4, sampling="everyone")
 
 
-NOISE = {"clip_norm": 0.01, "sigma_dp": 0.01, "mlp_weight": 2.0}
+NOISE = {"clip_norm": 0.01, "sigma_dp": 0.01, "layer_weights": {"mlp": 2.0}}
 SECONDS = {"weight": "seconds", "weight_bound": 2.0, "weight_total": 8.0}
 
 
@@ -118,7 +118,7 @@ def test_no_clip_no_noise_one_local_step_is_plain_averaging(users):
     model, worker = recogniser(options), client(users, local)
     gradients = []
     for user in range(4):
-        (batch,) = worker.batches(0, users.key_of(user), users.rows_of(user))
+        (batch,) = worker.batches(0, users.key_of(user), users.rows_of(user), model.encoder)
         worker.step_(model, before, batch, worker.start_(model, before, 0, users.key_of(user)))
         gradients.append(model.flat.gradient.clone())
     expected = before - 0.5 * torch.stack(gradients).mean(0)
@@ -294,7 +294,7 @@ def test_the_proximal_term_pulls_back(users):
         worker, model = client(users, Local(lr=0.01, steps=6, rule=FedProx(mu=mu))), recogniser()
         theta = model.flat.theta.clone()
         state = worker.start_(model, theta, 0, users.key_of(0))
-        for number, batch in enumerate(worker.batches(0, users.key_of(0), rows)):
+        for number, batch in enumerate(worker.batches(0, users.key_of(0), rows, model.encoder)):
             worker.step_(model, theta, batch, state)
             if number == 0:
                 norms.append([float(worker.finish_(model, theta, state).norm())])

@@ -20,7 +20,7 @@ from sottovoce.federated.federated_options import Local
 from sottovoce.federated.local_rules import LocalRule, LocalState
 from sottovoce.federated.process_aggregator import ProcessAggregator
 from sottovoce.federated.weights import user_weights
-from sottovoce.model.model_options import ModelOptions
+from sottovoce.model.model_options import TransformerOptions
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import Optimizer, Sgd, State
 from sottovoce.optim.base import no_ratios
@@ -28,7 +28,7 @@ from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.privacy_options import Participation, Privacy
 
-SMALL = ModelOptions(blocks=1, width=16, heads=2, mlp_width=32, dropout=0.1, layer_drop=0.0)
+SMALL = TransformerOptions(blocks=1, width=16, heads=2, mlp_width=32, dropout=0.1, layer_drop=0.0)
 
 
 class LocalMomentum(LocalRule):
@@ -97,7 +97,8 @@ class OneByOne:
         for place in np.random.default_rng(t).permutation(len(cohort)):
             update, name = torch.zeros_like(total), self.population.key_of(int(cohort[place]))
             state = self.client.start_(self.recogniser, theta, t, name)
-            for batch in self.client.batches(t, name, self.population.rows_of(int(cohort[place]))):
+            rows = self.population.rows_of(int(cohort[place]))
+            for batch in self.client.batches(t, name, rows, self.recogniser.encoder):
                 self.client.step_(self.recogniser, theta, batch, state)
             delta = self.client.finish_(self.recogniser, theta, state)
             add_clipped_(update, delta, int(weights[place]), self.mechanism, largest)

@@ -10,6 +10,8 @@ from scipy import stats
 
 from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.model.flat import make_partition
+from sottovoce.model.roles import role_by_name
+from sottovoce.model.transformer import Transformer
 from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
 from sottovoce.privacy.noise import Gaussian, NoiseState
@@ -18,7 +20,8 @@ from sottovoce.randomness import SecureRandomness, stream
 
 NAMES = ("conv.weight", "blocks.0.ln1.weight", "blocks.0.w1.weight", "blocks.0.w2.weight", "output.bias")
 SIZES = (300, 10, 400, 400, 20)
-PARTITION = make_partition(NAMES, SIZES, "tensor")
+ROLES = [role_by_name(name, Transformer.groups) for name in NAMES]
+PARTITION = make_partition(NAMES, SIZES, "tensor", ROLES)
 
 
 def make(privacy=None, **participation):
@@ -74,9 +77,9 @@ def test_with_q_min_one_user_moves_the_sum_by_at_most_the_sensitivity(others, di
 
 
 def test_weighted_needs_layers_of_mlps():
-    privacy = Privacy(clip_norm=0.01, clipping="weighted", mlp_weight=2.0)
-    mech = Mechanism(privacy, Participation(population=9, cohort_size=3), make_partition(NAMES, SIZES, "block"))
-    with pytest.raises(ConfigError, match="needs layers of MLPs alone"):
+    privacy = Privacy(clip_norm=0.01, clipping="weighted", layer_weights={"mlp": 2.0})
+    mech = Mechanism(privacy, Participation(population=9, cohort_size=3), make_partition(NAMES, SIZES, "block", ROLES))
+    with pytest.raises(ConfigError, match="no layer consists of 'mlp' alone"):
         _ = mech.clip_norms
 
 
@@ -123,7 +126,7 @@ def test_cohorts_of_fixed_size_and_everyone():
 
 def test_per_layer_bounds_add_up_to_the_whole():
     for kind in ("uniform", "dim", "weighted"):
-        norms = make(Privacy(clip_norm=0.01, clipping=kind, mlp_weight=3.0)).clip_norms
+        norms = make(Privacy(clip_norm=0.01, clipping=kind, layer_weights={"mlp": 3.0})).clip_norms
         assert math.hypot(*norms) == pytest.approx(0.01, rel=1e-12)
 
 

@@ -15,8 +15,8 @@ from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.features.logmel import FRAMES_PER_SECOND
 from sottovoce.files import sha256_of
-from sottovoce.model.gradient import Streams
 from sottovoce.model.recogniser import model_path
+from sottovoce.randomness import Streams
 from sottovoce.runs.evaluations import record
 from sottovoce.runs.folder import Run
 from sottovoce.runs.training import (

@@ -188,10 +188,11 @@ def _rows(found: "Estimate") -> list[list[str]]:
         f"{name.replace('_', ' ')} {gigabytes(size)}" for name, size in memory.items() if name != "total" and size
     )
     waiting = ", ".join(f"{name.replace('_', ' ')} {_short(seconds[name])} s" for name in seconds if name != "total")
+    frozen = "" if found.trainable == found.parameters else f", of which {found.trainable:,} train,"
     flops = found.flops_per_second
-    attention = 100 * flops["attention"] / flops["total"]
+    attention = 100 * flops.get("attention", 0.0) / flops["total"]
     return [
-        ["parameters", f"{found.parameters:,} in {found.layers} layers"],
+        ["parameters", f"{found.parameters:,}{frozen} in {found.layers} layers"],
         ["audio of a user", f"{_short(found.seconds_per_user)} s on average ({found.audio})"],
         [
             "local work of a user",

@@ -134,16 +134,16 @@ def model(
     from sottovoce.estimate.model_size import describe
 
     config = resolve(preset, *(settings or ())).config
-    document = describe(config, partition, language)
+    size = describe(config, partition, language)
     if as_json:
-        print_json(document)
+        print_json(size.document())
         return
-    layers = document.pop("partition")
-    rows = [[name, f"{size:,}", f"{100 * size / document['parameters']:.3f}"] for name, size in layers.items()]
+    layers, memory = size.partition, size.memory_bytes
+    rows = [[name, f"{count:,}", f"{100 * count / size.parameters:.3f}"] for name, count in layers.items()]
     print_table(f"{preset}: layers by {partition}", ["layer", "parameters", "%"], rows)
-    memory = document["memory_bytes"]
+    frozen = "" if size.trainable == size.parameters else f", of which {size.trainable:,} train (federated.trainable),"
     note(
-        f"{document['parameters']:,} parameters in {document['layers']} layers. A training process needs about "
+        f"{size.parameters:,} parameters{frozen} in {size.layers} layers. A training process needs about "
         f"{gigabytes(memory['total'])}: parameters {gigabytes(memory['parameters'])}, gradients "
         f"{gigabytes(memory['gradients'])}, optimizer {gigabytes(memory['optimizer'])}, activations of a micro-batch "
         f"of {config.central.micro_batch_seconds:g} s {gigabytes(memory['activations'])}."

@@ -24,9 +24,10 @@ from sottovoce.data.store import Store
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.federated_options import Local
 from sottovoce.federated.local_rules import LocalState
-from sottovoce.model.gradient import Micro, Streams, add_gradient, prepare_micro
+from sottovoce.model.encoder import Choices, Encoder
+from sottovoce.model.gradient import Micro, add_gradient, prepare_micro
 from sottovoce.model.recogniser import Recogniser
-from sottovoce.randomness import stream
+from sottovoce.randomness import Streams, stream
 
 Rows = npt.NDArray[np.int64]
 
@@ -36,7 +37,7 @@ class LocalBatch:
     """A batch that is ready for the model."""
 
     micro: tuple[Micro, ...]
-    streams: Streams
+    choices: Choices  # the encoder's own for the whole batch
 
     def __len__(self) -> int:
         """Return the number of utterances."""
@@ -74,16 +75,17 @@ class Client:
     augment: SpecAugment | None
     seed: int
 
-    def batches(self, step: int, user: str, rows: Rows) -> Iterator[LocalBatch]:
-        """Yield the user's local batches, ready for the model."""
+    def batches(self, step: int, user: str, rows: Rows, encoder: Encoder) -> Iterator[LocalBatch]:
+        """Yield the user's local batches, ready for the encoder."""
         order = stream(self.seed, "local-order", step, user)
         planned = planned_batches(rows, self.store.frames_of(rows), self.batching, self.local, order)
         for number, batch in enumerate(planned):
             streams = Streams(self.seed, (step, user, number))
             micro = [
-                prepare_micro(self.store, part, self.augment, streams, place) for place, part in enumerate(batch.micro)
+                prepare_micro(self.store, part, self.augment, streams, place, encoder)
+                for place, part in enumerate(batch.micro)
             ]
-            yield LocalBatch(tuple(micro), streams)
+            yield LocalBatch(tuple(micro), encoder.draw_batch(streams))
 
     def start_(self, recogniser: Recogniser, theta: Tensor, step: int, user: str) -> LocalState:
         """Put the model where local work begins; return the state of the local rule."""
@@ -93,12 +95,11 @@ class Client:
 
     def step_(self, recogniser: Recogniser, theta: Tensor, batch: LocalBatch, state: LocalState) -> LocalStep:
         """Take one local step, without waiting for the device; the gradient that theta_k moved by stays in place."""
-        flat, options = recogniser.flat, recogniser.options
+        flat = recogniser.flat
         flat.gradient.zero_()
-        kept = batch.streams.kept_blocks(options.blocks, options.layer_drop)
         loss = torch.zeros((), device=theta.device)
         for micro in batch.micro:
-            loss += add_gradient(recogniser, micro, kept, 1 / len(batch))
+            loss += add_gradient(recogniser, micro, batch.choices, 1 / len(batch))
         self.local.rule.correct_(flat.gradient, flat.theta, theta, state)
         norm = torch.linalg.vector_norm(flat.gradient)
         if self.local.gradient_clip is not None:

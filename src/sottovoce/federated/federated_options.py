@@ -1,10 +1,11 @@
 """The options of federated learning, apart from torch."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from sottovoce.federated.local_rules import AnyLocalRule, LocalSgd
+from sottovoce.model.roles import Trainable
 from sottovoce.optim import AnyOptimizer, Lamb, Schedule
 
 
@@ -33,6 +34,11 @@ class Local(BaseModel):
         return 10 if self.epochs is None else self.epochs
 
 
+def _as_names(value: Any) -> Any:
+    """Accept one name in place of a list of one."""
+    return [value] if isinstance(value, str) and value != "all" else value
+
+
 class Federated(BaseModel):
     """How the central model is trained on users. The defaults are the paper's for Common Voice from a seed model."""
 
@@ -46,6 +52,9 @@ class Federated(BaseModel):
     )
     partition: Literal["tensor", "block", "kind"] = Field(
         "tensor", description="the layers of clipping and trust ratios"
+    )
+    trainable: Annotated[Trainable, BeforeValidator(_as_names)] = Field(
+        "all", description="the parameters that train: all, or a list of groups, kinds and blocks such as [ln, output]"
     )
     central_steps: int = Field(2000, ge=1, description="T, the number of central steps")
     evaluate_every: int = Field(100, ge=1, description="central steps between evaluations on dev")

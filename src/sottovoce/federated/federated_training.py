@@ -67,7 +67,7 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: S
     config = resolved.config
     speakers = open_speakers(config)
     users = iid_population(speakers, config.seed) if config.users.iid else speakers
-    recogniser = start_model(config, users, fresh=not run.begun)
+    recogniser = start_model(config, users, fresh=not run.begun, trainable=config.federated.trainable)
     dev = open_held_out("dev", config.data.dev, speakers, recogniser)
     test = open_held_out("test", config.data.test, speakers, recogniser)
     if dev is not None and test is not None:

@@ -118,7 +118,8 @@ class ProcessAggregator:
     def _local_batches(self, t: int, users: Iterable[int]) -> Iterator[tuple[int, LocalBatch | None]]:
         """Yield the local batches of all users in a row; None ends a user."""
         for user in users:
-            for batch in self.client.batches(t, self.population.key_of(user), self.population.rows_of(user)):
+            key, rows = self.population.key_of(user), self.population.rows_of(user)
+            for batch in self.client.batches(t, key, rows, self.recogniser.encoder):
                 yield user, batch
             yield user, None
 

@@ -48,7 +48,7 @@ def central_step(
     for user, weight in zip(cohort.tolist(), weights.tolist(), strict=True):
         name = population.key_of(user)
         local_state = client.start_(recogniser, theta, t, name)
-        for batch in client.batches(t, name, population.rows_of(user)):
+        for batch in client.batches(t, name, population.rows_of(user), recogniser.encoder):
             client.step_(recogniser, theta, batch, local_state)
         delta = client.finish_(recogniser, theta, local_state)
         add_clipped_(total, delta, weight, mechanism, largest)  # a delta that is not finite adds nothing

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from sottovoce.data.cohort import draw_cohort
 from sottovoce.errors import ConfigError, PrivacyError
-from sottovoce.model.flat import KINDS, Partition, make_partition
+from sottovoce.model.flat import Partition, make_partition
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Spent
 from sottovoce.privacy.noise import AnyNoise, Gaussian, NoiseState
 from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
@@ -174,10 +174,14 @@ class Mechanism:
             return (norm,)
         shares = [1.0] * len(sizes) if self.privacy.clipping == "uniform" else [float(size) for size in sizes]
         if self.privacy.clipping == "weighted":
-            if not any(_in_group(layer, "mlp") for layer in self.partition.layers):
-                raise ConfigError("privacy.clipping=weighted needs layers of MLPs alone. Use partition tensor or kind.")
-            for place, layer in enumerate(self.partition.layers):
-                shares[place] *= self.privacy.mlp_weight if _in_group(layer, "mlp") else 1.0
+            for group, weight in self.privacy.layer_weights.items():
+                inside = self.partition.layers_in(group)
+                if not any(inside):
+                    raise ConfigError(
+                        f"privacy.layer_weights.{group} has no effect: no layer consists of {group!r} alone. Use "
+                        "federated.partition=tensor or kind."
+                    )
+                shares = [share * weight if belongs else share for share, belongs in zip(shares, inside, strict=True)]
         return tuple(norm * math.sqrt(share / math.fsum(shares)) for share in shares)
 
     @cached_property
@@ -197,8 +201,8 @@ class Mechanism:
         analysis = self.privacy.noise_analysis
         if analysis is None:
             return [std] * len(self.partition.tensor_sizes)
-        inside = [_in_group(name, analysis.group) for name in self.partition.tensors]
-        return [std * (analysis.inside if there else analysis.outside) for there in inside]
+        inside = self.partition.tensors_in(analysis.group)
+        return [std * (analysis.inside if belongs else analysis.outside) for belongs in inside]
 
     def require_range(self, users: int) -> int:
         """Return the most units that one user may add to a coordinate without any sum wrapping around, or raise."""
@@ -233,14 +237,3 @@ def plain_mechanism(
     except ValidationError as error:
         raise ConfigError(error.errors()[0]["msg"].removeprefix("Value error, ") + ".") from None
     return Mechanism(privacy, participation, make_partition(["theta"], [1], "tensor"))
-
-
-_GROUPS = {"ln": ("ln1", "ln2", "ln"), "attention": ("wqkv", "wf"), "mlp": ("w1", "w2")}
-
-
-def _in_group(name: str, group: str) -> bool:
-    """Return whether a tensor or layer such as blocks.3.w1.weight or w1 belongs to a parameter group."""
-    parts = set(name.split("."))
-    if group == "rest":
-        return not any(part in parts for part in KINDS)
-    return any(part in parts for part in _GROUPS.get(group, (group,)))

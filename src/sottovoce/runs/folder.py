@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
@@ -126,7 +125,7 @@ class Run:
             counters: dict[str, Any] = json.loads((folder / CHECKPOINT_FILE).read_text(encoding="utf-8"))
             tensors = load_file(folder / MODEL_FILE)
             vectors = load_file(folder / STATE_FILE)
-            recogniser.flat.load_(torch.cat([tensors[name].reshape(-1) for name in recogniser.flat.names]))
+            recogniser.flat.fill_(tensors)
             for key, vector in state.vectors.items():
                 vector.copy_(vectors[key])
             state.steps = counters["optimizer_steps"]

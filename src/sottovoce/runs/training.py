@@ -25,6 +25,7 @@ from sottovoce.errors import DataError
 from sottovoce.evaluation.evaluate import Scores, evaluate, score
 from sottovoce.files import make_folder, only_writer
 from sottovoce.model.recogniser import Recogniser, load_recogniser
+from sottovoce.model.roles import Trainable
 from sottovoce.optim import State
 from sottovoce.privacy.ledger import Ledger, Mark
 from sottovoce.runs.folder import Metrics, Run
@@ -225,20 +226,22 @@ def hashes(**data: Population | None) -> dict[str, str | None]:
     return {name: None if part is None else part.hash for name, part in data.items()}
 
 
-def start_model(config: Config, data: Population, *, fresh: bool) -> Recogniser:
-    """Return the seed model, or a model at random; a run that goes on takes its model from its checkpoint."""
+def start_model(config: Config, data: Population, *, fresh: bool, trainable: Trainable = "all") -> Recogniser:
+    """Return the seed model, or a model with random parameters; a resumed run loads its checkpoint later.
+
+    Parameters outside `trainable` are frozen.
+    """
     device = config.hardware.open()
     if config.data.seed_model is None or not fresh:
-        recogniser = Recogniser.make(config.model, data.store.token_set, device).initialise(config.seed)
+        recogniser = Recogniser.make(config.model, data.store.token_set, device, trainable).initialise(config.seed)
     else:
         recogniser = load_recogniser(config.data.seed_model, device)
-        no_shape = {"dropout", "layer_drop", "norm_scale"}
-        if recogniser.options.model_dump(exclude=no_shape) != config.model.model_dump(exclude=no_shape):
+        if not recogniser.options.same_shape(config.model):
             raise DataError(
                 f"{config.data.seed_model} has another shape than model.* of the preset. Choose the preset it was "
                 "trained with, or set model.* to its shape (see `sotto model`)."
             )
-        recogniser = recogniser.with_options(config.model)
+        recogniser = recogniser.with_options(config.model, trainable)
     recogniser.require_store(data.store)
     config.hardware.speed_up_(recogniser.encoder)
     return recogniser

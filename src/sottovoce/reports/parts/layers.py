@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import MaxNLocator
 
-from sottovoce.model.flat import KINDS
+from sottovoce.model.transformer import KINDS
 from sottovoce.reports.drawing.blocks import Block, Cell, Drawn, Part, Sheet, Table, Text, Value, esc
 from sottovoce.reports.drawing.charts import INK, Key, Panel, Picture, log_axis, make_picture
 from sottovoce.reports.drawing.numbers import number

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from sottovoce.model.flat import KINDS
+from sottovoce.model.transformer import KINDS
 from sottovoce.reports.reading.metrics import Line
 from sottovoce.reports.reading.records import Record
 

@@ -5,7 +5,6 @@ did not write is simply not there.
 """
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,13 +13,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors import SafetensorError, safe_open
 
 from sottovoce.bench.run import ROW_FILE
 from sottovoce.errors import DataError
 from sottovoce.federated.federated_training import RESULT_FILE
-from sottovoce.model.flat import Partition, PartitionName, make_partition
-from sottovoce.model.recogniser import MODEL_FILE
+from sottovoce.model.flat import Partition, PartitionName
+from sottovoce.model.recogniser import MODEL_FILE, saved_partition
 from sottovoce.privacy.ledger import LEDGER_FILE
 from sottovoce.reports.reading.metrics import Line, read_metrics
 from sottovoce.runs.evaluations import EVALUATION_FILE
@@ -153,15 +151,14 @@ class Record:
 
     @cached_property
     def partition(self) -> Partition | None:
-        """The layers of its model, in any order, from its last checkpoint; None where there is none."""
+        """The layers of its trainable parameters, from its last checkpoint; None where there is none."""
+        federated = self.kind == "federated"
+        chosen: PartitionName = self.setting("federated.partition") if federated else "tensor"
+        trainable = self.setting("federated.trainable") if federated else None
         try:
-            with safe_open(self.path / LAST / MODEL_FILE, "numpy") as file:
-                names = list(file.keys())
-                sizes = [math.prod(file.get_slice(name).get_shape()) for name in names]
-        except (OSError, SafetensorError):
+            return saved_partition(self.path / LAST / MODEL_FILE, chosen, trainable or "all")
+        except DataError:
             return None
-        chosen: PartitionName = self.setting("federated.partition") if self.kind == "federated" else "tensor"
-        return make_partition(names, sizes, chosen)
 
     @property
     def layer_sizes(self) -> dict[str, int]:
