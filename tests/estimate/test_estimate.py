@@ -10,7 +10,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from sottovoce.config import parse_setting, resolve
 from sottovoce.data.batching import Batching
 from sottovoce.data.statistics import paper_statistics
-from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError
 from sottovoce.estimate import devices
 from sottovoce.estimate.audio import audio_of, iid, log_normal, of_users, paper_audio, utterances_of_the_paper
@@ -20,7 +19,6 @@ from sottovoce.estimate.devices import A100, H100, custom, here, seconds_per_flo
 from sottovoce.estimate.model_size import describe
 from sottovoce.estimate.work import flops_per_second, loads, local_work
 from sottovoce.federated.client import planned_batches
-from sottovoce.federated.engine import Sums
 from sottovoce.federated.federated_options import Local
 from sottovoce.model.stack import KEPT
 from sottovoce.model.transformer import Transformer
@@ -297,18 +295,18 @@ def test_memory_and_traffic_by_hand():
     held = memory(quick, size)
     assert {name: held[name] / parameters for name in ("model", "gradients", "theta", "server_state")} == {
         "model": 4, "gradients": 4, "theta": 4, "server_state": 8}  # fmt: skip
-    assert held["total"] == sum(size for name, size in held.items() if name not in ("total", "server_step"))
-    assert Sums(Group(), torch.zeros(parameters), 1).total.nbytes == held["integer_sum"]
+    assert held["total"] == sum(size for name, size in held.items() if name not in ("total", "server_step", "release"))
+    assert held["integer_sum"] == torch.zeros(parameters, dtype=torch.int64).nbytes
     sent = traffic(quick, size.partition, 4)
-    notes = sent["all_reduce"] / 8 - parameters
+    notes = sent["sent_by_process"] - 12 * parameters
     assert notes > 0
-    assert notes % 4 == 0  # as many from every process
-    assert sent["sent_by_process"] == 1.5 * sent["all_reduce"]
+    assert notes % (3 * 8) == 0  # to each of the three others
     assert (sent["user_down"], sent["user_up_integers"]) == (4 * parameters, 8 * parameters)
     assert sent["cohort_up_integers"] == 8 * 8 * parameters
     assert traffic(quick, size.partition, 1)["sent_by_process"] == 0
     plain = memory(config("privacy.sigma_dp=0", "privacy.diagnostics=false", preset="quick"), size)
-    assert plain["noise_copy"] == plain["first_gradient"] == 0
+    assert plain["first_gradient"] == 0
+    assert (held["release"] - plain["release"]) / parameters == 20
     assert plain["total"] < held["total"]
 
 

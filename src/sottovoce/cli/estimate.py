@@ -205,8 +205,8 @@ def _rows(found: "Estimate") -> list[list[str]]:
         ["memory of a process", f"{gigabytes(memory['total'])} at most: {parts}"],
         [
             "traffic of a process",
-            f"{gigabytes(traffic['sent_by_process'])} sent in a central step (all-reduce of "
-            f"{gigabytes(traffic['all_reduce'])})",
+            f"{gigabytes(traffic['sent_by_process'])} sent in a central step (integers to the leading process, the "
+            "average back)",
         ],
         [
             "traffic of a user, deployed",

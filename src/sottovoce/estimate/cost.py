@@ -205,15 +205,15 @@ def memory(config: Config, size: ModelSize) -> dict[str, float]:
         "theta": parameters * _FLOAT,
         "server_state": len(state.vectors) * parameters * _FLOAT,
         "integer_sum": parameters * _INTEGER,
-        # For the figures, which privacy.diagnostics switches off.
-        "noise_copy": parameters * _INTEGER if copies else 0,
+        # For diagnostics, which privacy.diagnostics switches off.
         "first_gradient": parameters * _FLOAT if config.privacy.diagnostics else 0,
     }
     passing = {
         "activations": activation_bytes(make_on_meta(config.model, size.tokens), config.batching.seconds),
-        # The average in float64 and float32, or the average and two vectors while the optimizer steps; with a copy of
-        # the noise its average is made beside that of the sum.
-        "server_step": parameters * (4 * _FLOAT if copies else 3 * _FLOAT),
+        # The average in float64 and float32; for diagnostics also the sum before noise, the noise, and its average.
+        "release": parameters * (3 * _FLOAT + (2 * _INTEGER + _FLOAT if copies else 0)),
+        # The average and two vectors while the optimizer steps.
+        "server_step": parameters * 3 * _FLOAT,
     }
     return {**held, **passing, "total": sum(held.values()) + max(passing.values())}
 
@@ -225,14 +225,12 @@ def traffic(config: Config, layers: dict[str, int], processes: int) -> dict[str,
     """
     parameters, cohort = sum(layers.values()), cohort_size(config)
     partition = make_partition(list(layers), list(layers.values()), "tensor")
-    notes = 1 + VOTES + Figures(partition).packed().numel()
-    payload = _INTEGER * (parameters + processes * notes)
-    if config.participation.q_min is not None:
-        payload += _INTEGER * parameters  # the noise goes round on its own
+    notes = _INTEGER * (1 + VOTES + Figures(partition).packed().numel())
     down, up = _FLOAT * parameters, _INTEGER * parameters
+    others = processes > 1
     return {
-        "all_reduce": payload,
-        "sent_by_process": 2 * payload * (processes - 1) / processes,  # by a ring
+        # Along a chain every process passes on a sum and the average once, and its notes to every other process.
+        "sent_by_process": (up + down) * others + notes * (processes - 1),
         "user_down": down,
         "user_up_integers": up,
         "user_up_float32": _FLOAT * parameters,
