@@ -30,7 +30,7 @@ from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import add_noise_
 from sottovoce.processes import ahead
 from sottovoce.randomness import Randomness, SecureRandomness, stream
-from sottovoce.runs.training import VOTES, Stop
+from sottovoce.runs.stop import VOTES, Stop
 
 Users = npt.NDArray[np.int64]
 _BATCHES_AHEAD = 2
