@@ -28,8 +28,8 @@ from sottovoce.data.prepare import Request, prepare
 from sottovoce.distributed import run_workers
 from sottovoce.federated.federated_training import train_federated
 from sottovoce.processes import no_progress
+from sottovoce.runs.display import NoDisplay
 from sottovoce.runs.own_corpus import make_own_corpus
-from sottovoce.runs.training import NoDisplay
 from trainings import SMALL_MODEL
 
 DIGESTS = Path(__file__).parent / "golden" / "runs.json"

@@ -1,6 +1,5 @@
 """What the tests of ledgers share: small mechanisms, ledgers with some releases, checkpoints that name them."""
 
-import json
 from pathlib import Path
 
 from sottovoce.model.flat import make_partition
@@ -8,6 +7,7 @@ from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.privacy_options import Participation, Privacy
+from sottovoce.runs.documents import Checkpoint
 
 PARTITION = make_partition(["blocks.0.w1.weight", "output.bias"], [400, 20], "tensor")
 
@@ -38,6 +38,4 @@ def charged(folder: Path, steps: int = 4, mech=None) -> Ledger:
 def checkpoint(folder: Path, step: int, mark: Mark) -> None:
     place = folder / "checkpoints" / f"{step:08d}"
     place.mkdir(parents=True, exist_ok=True)
-    (place / "checkpoint.json").write_text(
-        json.dumps({"step": step, "ledger": {"lines": mark.lines, "head": mark.head}})
-    )
+    Checkpoint(step=step, optimizer_steps=step, best_wer=None, last_wer=None, evaluated=-1, ledger=mark).write(place)

@@ -19,7 +19,7 @@ from sottovoce.distributed import Group
 from sottovoce.federated.federated_training import train_federated
 from sottovoce.processes import no_progress
 from sottovoce.reports.page import Written, make_report
-from sottovoce.runs.training import NoDisplay
+from sottovoce.runs.display import NoDisplay
 from trainings import SMALL_MODEL
 
 NOISE = ("privacy.clip_norm=0.5", "privacy.sigma_dp=1.0")

@@ -164,6 +164,10 @@ class Size(BaseModel):
             raise ConfigError(f"There is no row {name!r}.{nearest(name, known)} Rows: {', '.join(known)}.")
         return found
 
+    def origin(self, row: Row) -> Row:
+        """Return the row whose run a row shows: itself, or the one that it `is`."""
+        return row if row.same is None else self.row(row.same)
+
     def unstated_in(self, row: Row) -> set[str]:
         """Return the keys of a row that the paper does not print."""
         return {*self.unstated, *row.unstated}

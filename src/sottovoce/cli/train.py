@@ -1,6 +1,5 @@
 """sotto train: seed models and baselines on all data together, and federated training on users."""
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from sottovoce.privacy.accounting import rounded_up
 from sottovoce.runs.own_corpus import make_own_corpus
 
 if TYPE_CHECKING:
-    from sottovoce.runs.training import Status
+    from sottovoce.runs.display import Status
 
 app = typer.Typer(help="Train recognisers.", no_args_is_help=True)
 
@@ -123,33 +122,34 @@ def _start(train: Callable[..., None], resolved: Resolved, run: Path, wanted: in
         _report(run, resolved, wanted, as_json)
 
 
-def _report(run: Path, resolved: Resolved, wanted: int, as_json: bool) -> None:
-    from sottovoce.runs.evaluations import read_evaluations, scores_in
+def _report(folder: Path, resolved: Resolved, wanted: int, as_json: bool) -> None:
+    from sottovoce.runs.folder import Run
 
-    path = run / "last" / "checkpoint.json"
-    if not path.exists():
-        raise DataError(f"{run} holds no checkpoint.")
-    counters = json.loads(path.read_text(encoding="utf-8"))
-    result = run / "result.json"  # of a federated run, once it has finished
-    finished = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
-    evaluated = read_evaluations(run).get("test", {})
-    test = scores_in(evaluated) if evaluated.get("steps") == counters["step"] else None
+    run = Run(folder)
+    checkpoint, result = run.checkpoint, run.result
+    if checkpoint is None:
+        raise DataError(f"{folder} holds no checkpoint.")
+    evaluation = run.evaluations.get("test")
+    test = evaluation.total if evaluation is not None and evaluation.steps == checkpoint.step else None
     if as_json:
-        kept = {key: finished[key] for key in ("epsilon_rdp", "epsilon_pld", "guarantee") if key in finished}
-        scores = {} if test is None else {"test": test}
-        print_json({"run": str(run), "preset": resolved.name, "wanted_steps": wanted, **counters, **scores, **kept})
+        scores = {} if test is None else {"test": test.model_dump()}
+        spent = {} if result is None else result.model_dump(include={"epsilon_rdp", "epsilon_pld", "guarantee"})
+        about = {"run": str(folder), "preset": resolved.name, "wanted_steps": wanted}
+        print_json({**about, **checkpoint.content(), **scores, **spent})
         return
-    wer = counters["best_wer"]
-    best = "" if wer is None else f", best WER on dev {100 * wer:.2f} % ({run / 'best'})"
-    if counters["step"] < wanted:
-        why = finished.get("stopped", "early: run the same command again to go on")
-        note(f"{run}: stopped at step {counters['step']} of {wanted}, {why}{best}.")
+    wer = checkpoint.best_wer
+    best = "" if wer is None else f", best WER on dev {100 * wer:.2f} % ({folder / 'best'})"
+    if checkpoint.step < wanted:
+        reason = "early: run the same command again to resume"
+        if result is not None and result.stopped is not None:
+            reason = result.stopped
+        note(f"{folder}: stopped at step {checkpoint.step} of {wanted}, {reason}{best}.")
     else:
-        note(f"{run}: {counters['step']} steps{best}. The last model is {run / 'last' / 'model.safetensors'}.")
+        note(f"{folder}: {checkpoint.step} steps{best}. The last model is {folder / 'last' / 'model.safetensors'}.")
     if test is not None:
-        note(f"WER on test, evaluated once: {100 * test['wer']:.2f} %.")
-    if "guarantee" in finished:
-        note(f"Guarantee: {finished['guarantee']}.")
+        note(f"WER on test, evaluated once: {100 * test.wer:.2f} %.")
+    if result is not None and result.guarantee is not None:
+        note(f"Guarantee: {result.guarantee}.")
 
 
 class TrainingDisplay:

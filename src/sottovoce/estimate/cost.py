@@ -24,7 +24,7 @@ from sottovoce.estimate.work import Sharing, cohort_size, flops_per_second, load
 from sottovoce.federated.diagnostics import Figures
 from sottovoce.model.encoder import make_on_meta
 from sottovoce.model.flat import make_partition
-from sottovoce.runs.training import VOTES
+from sottovoce.runs.stop import VOTES
 
 _FLOAT, _INTEGER = 4, 8  # bytes
 # One core of a server, measured: noise that rank 0 draws, and bytes that its ledger hashes, in a second.

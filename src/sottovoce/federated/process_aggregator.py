@@ -26,7 +26,7 @@ from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.processes import ahead
 from sottovoce.randomness import stream
-from sottovoce.runs.training import VOTES, Stop
+from sottovoce.runs.stop import VOTES, Stop
 
 _BATCHES_AHEAD = 2
 

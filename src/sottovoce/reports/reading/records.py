@@ -4,7 +4,6 @@ A folder that is no run, or a document or line of it that cannot be read, is a D
 did not write is simply not there.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,59 +11,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from sottovoce.bench.run import ROW_FILE
 from sottovoce.errors import DataError
-from sottovoce.federated.federated_training import RESULT_FILE
 from sottovoce.model.flat import Partition, PartitionName
 from sottovoce.model.recogniser import MODEL_FILE, saved_partition
+from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE
 from sottovoce.reports.reading.metrics import Line, read_metrics
-from sottovoce.runs.evaluations import EVALUATION_FILE
-from sottovoce.runs.folder import CONFIG_FILE, LAST, METRICS_FILE
+from sottovoce.runs.documents import BenchRow, Document, Evaluations, Result, RunConfig
+from sottovoce.runs.folder import LAST
+from sottovoce.runs.metrics_log import METRICS_FILE
 
 Which = Literal["dev", "test"]
-
-
-class _RowFile(BaseModel):
-    """What a page takes from row.json."""
-
-    model_config = ConfigDict(extra="allow")
-
-    row: str | None = None
-    label: str | None = None
-    dev: str | None = None
-    test: str | None = None
-    claims: list[dict[str, float]] = []
-    paper: dict[str, float] = {}
-
-
-class _ResultFile(BaseModel):
-    """What a page takes from result.json."""
-
-    model_config = ConfigDict(extra="allow")
-
-    epsilon_rdp: float | None = None
-    epsilon_pld: float | None = None
-    dev_wer: float | None = None
-
-
-class _Speakers(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-    wer: dict[str, float]
-
-
-class _Evaluation(BaseModel):
-    """What a page takes from one document of evaluation.json."""
-
-    model_config = ConfigDict(extra="allow")
-
-    wer: float
-    steps: int
-    speakers: _Speakers
-    groups: dict[str, dict[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,22 +135,16 @@ def read_records(paths: Sequence[Path]) -> list[Record]:
 
 
 def _read(path: Path) -> tuple[Line, list[Line], Line, Line, Line]:
-    config = _optional(path / CONFIG_FILE)
-    if not isinstance(config.get("config"), dict):
-        raise DataError(f"{path} is not a run: there is no whole {CONFIG_FILE} in it. Give the folder after --run.")
-    result, evaluation, row = (_optional(path / name) for name in (RESULT_FILE, EVALUATION_FILE, ROW_FILE))
-    _require(_ResultFile, result, path / RESULT_FILE)
-    _require(_RowFile, row, path / ROW_FILE)
-    for document in evaluation.values():
-        _require(_Evaluation, document, path / EVALUATION_FILE)
-    return config, read_metrics(path / METRICS_FILE), result, evaluation, row
+    config = RunConfig.find(path)
+    if config is None:
+        raise DataError(f"{path} is not a run: it holds no {RunConfig.FILE}. Give the folder after --run.")
+    result, evaluation, row = (_content(kind.find(path)) for kind in (Result, Evaluations, BenchRow))
+    return config.content(), read_metrics(path / METRICS_FILE), result, evaluation, row
 
 
-def _require(shape: type[BaseModel], document: Any, path: Path) -> None:
-    try:
-        shape.model_validate(document)
-    except ValidationError:
-        raise DataError(f"{path} is damaged. Restore it, or leave this run out.") from None
+def _content(document: Document | None) -> Line:
+    """Return the keys of a document that have a value; none where a run has not written it."""
+    return {} if document is None else {key: value for key, value in document.content().items() if value is not None}
 
 
 def _record(
@@ -228,19 +179,6 @@ def _of_the_last_model(evaluation: Line, lines: Sequence[Line]) -> dict[str, Lin
     }
 
 
-def _optional(path: Path) -> dict[str, Any]:
-    """Return a document of a run; nothing where it has none."""
-    if not path.is_file():
-        return {}
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise DataError(f"{path} is damaged. Restore it, or leave this run out.")
-    return document
-
-
 def _label(path: Path, row: Line) -> str:
     return str(row.get("label") or path.resolve().name)
 
@@ -256,11 +194,9 @@ def _names(labels: Sequence[str], paths: Sequence[Path]) -> list[str]:
 
 def tightest(run: Record) -> float | None:
     """Return the smallest epsilon that is known of a run; None without a guarantee."""
-    found = run.epsilon("pld")
-    return run.epsilon("rdp") if found is None else found
+    return Epsilons(run.epsilon("rdp"), run.epsilon("pld")).tightest
 
 
 def claimed_epsilon(claim: Line) -> float | None:
     """Return the smallest epsilon of a claim."""
-    found = [float(claim[key]) for key in ("epsilon_rdp", "epsilon_pld") if claim.get(key) is not None]
-    return min(found, default=None)
+    return Epsilons(claim.get("epsilon_rdp"), claim.get("epsilon_pld")).tightest
