@@ -107,6 +107,14 @@ class Resolved:
     config: Config
     sources: Mapping[str, str]
 
+    def over(self, layer: Layer) -> "Resolved":
+        """Return this configuration with some values of its sections replaced; the values are not validated again."""
+        sections = {
+            name: getattr(self.config, name).model_copy(update=dict(values)) for name, values in layer.tree.items()
+        }
+        sources = dict.fromkeys((key for key, _ in _leaves(layer.tree)), layer.source)
+        return Resolved(self.name, self.config.model_copy(update=sections), {**self.sources, **sources})
+
     def rows(self) -> Iterator[tuple[str, Any, str]]:
         """Yield key, value and source of every value."""
         for key, value in _leaves(self.config.model_dump(mode="json")):

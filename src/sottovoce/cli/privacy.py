@@ -40,8 +40,7 @@ def epsilon(
 
     Example: sotto privacy epsilon --sigma-dp 3e-6 --cohort-size 204800 --population 69506000 --central-steps 2034
     """
-    from sottovoce.privacy.accounting import PAPER_ORDERS, rdp
-    from sottovoce.privacy.claims import require_delta
+    from sottovoce.privacy.accounting import PAPER_ORDERS, rdp, require_delta
     from sottovoce.privacy.mechanism import plain_mechanism
 
     require_delta(target_delta)
@@ -171,7 +170,7 @@ def plan(
 
     Example: sotto privacy plan --cohort-size 204800 --sigma-dp 1e-5 --central-steps 2000 --epsilon 10
     """
-    from sottovoce.privacy.claims import require_delta
+    from sottovoce.privacy.accounting import require_delta
     from sottovoce.privacy.planner import Plan, epsilon_grid, solve
 
     require_delta(target_delta)
@@ -269,7 +268,8 @@ def compose(
     as_json: AsJson = False,
 ) -> None:
     """Account for several runs on one population together: all of their releases add up."""
-    from sottovoce.privacy.claims import composed, open_account, require_delta
+    from sottovoce.privacy.accounting import require_delta
+    from sottovoce.privacy.claims import composed, open_account
 
     accounts = [open_account(run) for run in runs]
     spent = composed(accounts)

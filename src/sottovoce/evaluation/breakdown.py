@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from sottovoce.data.store import Store
+from sottovoce.errors import ConfigError
 from sottovoce.evaluation.evaluate import ScoredUtterance, score
 from sottovoce.evaluation.scores import Breakdown, GroupScores, SpeakerScores, SpeakerSummary
 
@@ -25,6 +27,22 @@ def break_down(store: Store, utterances: Sequence[ScoredUtterance], columns: Seq
     speakers = index["speaker"].to_pylist()
     groups = {column: _group_scores(index[column].to_pylist(), speakers, utterances) for column in columns}
     return Breakdown(**dict(score(utterances)), speakers=_summary(speakers, utterances), groups=groups)
+
+
+def group_columns(store: Store, wanted: Sequence[str] | None) -> list[str]:
+    """Return the columns to break down by: the wanted ones, or by default those that tell groups apart.
+
+    Raise ConfigError for a column that the store does not have, or that holds lists.
+    """
+    if wanted is None:
+        return default_columns(store)
+    present = store.index_columns()
+    for column in wanted:
+        if column not in present:
+            raise ConfigError(f"{store.path} has no column {column!r}. It has: {', '.join(present)}.")
+        if pa.types.is_nested(store.index_schema().field(column).type):
+            raise ConfigError(f"{column!r} holds lists, not single values. Choose another column.")
+    return list(wanted)
 
 
 def default_columns(store: Store) -> list[str]:

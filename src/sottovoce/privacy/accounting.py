@@ -30,7 +30,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sottovoce.errors import PrivacyError
+from sottovoce.errors import ConfigError, PrivacyError
 
 Floats = npt.NDArray[np.float64]
 Adjacency = Literal["add or remove one user", "replace one user by another"]
@@ -347,6 +347,12 @@ def gaussian_log_delta(z: float, epsilon: float) -> float:
     first, second = (float(log_ndtr(sign / (2 * z) - epsilon * z)) for sign in (1, -1))
     ratio = min(epsilon + second - first, 0.0)
     return first + math.log(-math.expm1(ratio)) if ratio < 0 else -math.inf
+
+
+def require_delta(target_delta: float) -> None:
+    """Raise ConfigError where a delta is not between 0 and 1."""
+    if not 0 < target_delta < 1:
+        raise ConfigError(f"Expected 0 < target_delta={target_delta:g} < 1.")
 
 
 def rounded_up(epsilon: float, digits: int = 3) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sottovoce.errors import ConfigError, DataError, PrivacyError
-from sottovoce.privacy.accounting import Spent, deltas, pld, rdp, rounded_up
+from sottovoce.errors import DataError, PrivacyError
+from sottovoce.privacy.accounting import Spent, deltas, pld, rdp, require_delta, rounded_up
 from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism
@@ -102,12 +102,6 @@ def claim_at(
     delta = account.target_delta if target_delta is None else target_delta
     require_delta(delta)
     return Claim(account, account.header.at(cohort_size, population, str(account.run)), releases, delta)
-
-
-def require_delta(target_delta: float) -> None:
-    """Raise ConfigError where a delta is not between 0 and 1."""
-    if not 0 < target_delta < 1:
-        raise ConfigError(f"Expected 0 < target_delta={target_delta:g} < 1.")
 
 
 def composed(accounts: Sequence[Account]) -> Spent:
