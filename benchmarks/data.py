@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import soundfile
 
 from sottovoce.data import store as names
-from sottovoce.data.batching import Batching, epoch, padding_share
+from sottovoce.data.batching import Batching, epoch
 from sottovoce.data.cohort import poisson_cohort
 from sottovoce.data.corpora import Synthetic, Table
 from sottovoce.data.corpora.synthetic import generate
@@ -185,7 +185,8 @@ def bench_padding(_audio: Path | None, _scratch: Path) -> Report:
             for user in range(300):
                 rng = stream(0, "lengths", utterances, user)
                 frames = np.clip(rng.gamma(9.7, 58, size=utterances), 100, 1500).astype(np.int64)
-                shares.append(padding_share(epoch(np.arange(utterances), frames, options, rng), frames))
+                micro = [rows for batch in epoch(np.arange(utterances), frames, options, rng) for rows in batch.micro]
+                shares.append(1 - frames.sum() / sum(len(rows) * frames[rows].max() for rows in micro))
             report[f"padding at {utterances} utterances, {name}"] = float(np.mean(shares))
     return report
 

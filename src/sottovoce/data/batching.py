@@ -4,9 +4,8 @@ A user's utterances are sorted by length and cut into batches with rows x longes
 is random. Promises: every utterance is in exactly one batch; one that is longer than the budget is a batch of its own,
 never dropped; `max_seconds_per_user` bounds the audio of one round by taking a random part of the utterances.
 
-A batch may be computed as micro-batches, each padded only to its own longest utterance, with the padding of each held
-below `max_padding`. The gradient of the batch (a mean over its utterances) is the sum over micro-batches of their mean
-gradients times `Batch.weights`.
+A batch is computed as micro-batches, each padded only to its own longest utterance, with the padding of each held below
+`max_padding`. The gradient of the batch is a mean over its utterances, however they are cut into micro-batches.
 """
 
 from dataclasses import dataclass
@@ -51,12 +50,6 @@ class Batch:
         """All utterances of the batch."""
         return np.concatenate(self.micro)
 
-    @property
-    def weights(self) -> list[float]:
-        """The share of the batch's utterances that each micro-batch holds; they add up to 1."""
-        total = sum(len(rows) for rows in self.micro)
-        return [len(rows) / total for rows in self.micro]
-
 
 @dataclass(frozen=True)
 class PaddedBatch:
@@ -79,13 +72,6 @@ def epoch(rows: Rows, frames: Rows, options: Batching, rng: np.random.Generator)
         micro = _cut_by_padding(frames[places], options.max_padding)
         batches.append(Batch(tuple(rows[places[start:end]] for start, end in micro)))
     return [batches[place] for place in rng.permutation(len(batches))]
-
-
-def padding_share(batches: list[Batch], frames_by_row: Rows) -> float:
-    """Return the share of padding in all that is computed for these batches."""
-    computed = sum(len(rows) * int(frames_by_row[rows].max()) for batch in batches for rows in batch.micro)
-    real = sum(int(frames_by_row[batch.rows].sum()) for batch in batches)
-    return 1.0 - real / computed if computed else 0.0
 
 
 def load(store: Store, rows: Rows) -> PaddedBatch:
