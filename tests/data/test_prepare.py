@@ -13,7 +13,7 @@ from sottovoce.data.corpora import Table
 from sottovoce.data.extract import Chunk, extract, load_audio
 from sottovoce.data.joining import Joining
 from sottovoce.data.manifest import Corpus, Entry, Reason, build_manifest
-from sottovoce.data.preparation_cost import estimate
+from sottovoce.data.preparation_cost import estimate_preparation
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.data.store import CONTENT_FILES, INFO, Store, partial_path
 from sottovoce.data.text import TokenSet
@@ -176,7 +176,7 @@ def test_an_estimate_counts_segments_not_whole_recordings(tmp_path):
     write_audio(tmp_path / "long.wav", 60.0)
     entry = Entry("u", "a", "hello", "en", ("long.wav",), start=1.0, segment_seconds=2.0)
     manifest = build_manifest(Corpus("x", tmp_path, ("en",), [entry]))
-    assert estimate(manifest).seconds == 2.0
+    assert estimate_preparation(manifest).seconds == 2.0
 
 
 def test_a_store_travels_to_another_process_as_its_path(make_store):

@@ -14,7 +14,11 @@ from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.config import resolve
 from sottovoce.data.corpora import AnyCorpus, CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
 from sottovoce.data.joining import Joining
-from sottovoce.data.preparation_cost import estimate, estimate_synthetic, speed
+from sottovoce.data.preparation_cost import (
+    estimate_preparation,
+    estimate_synthetic_preparation,
+    measure_extraction_speed,
+)
 from sottovoce.data.prepare import Request, prepare
 from sottovoce.data.store import INFO, REJECTED, Store
 from sottovoce.data.writer import read_rejected
@@ -26,7 +30,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Model = TypeVar("Model", bound=BaseModel)
+Spec = TypeVar("Spec", bound=BaseModel)
 MaxRejected = Annotated[
     float,
     typer.Option("--max-rejected", min=0, max=1, help="Stop when more than this share of utterances is unusable."),
@@ -42,7 +46,7 @@ def _default(spec: type[BaseModel], field: str) -> Any:
     return spec.model_fields[field].default
 
 
-def _make(spec: type[Model], **values: Any) -> Model:
+def _make(spec: type[Spec], **values: Any) -> Spec:
     """Validate options, with one line for what is wrong."""
     try:
         return spec(**values)
@@ -102,12 +106,12 @@ def say_what_would_be_done(request: Request, out: Path, workers: int, as_json: b
     corpus = request.corpus
     corpus.check()
     if isinstance(corpus, Synthetic):
-        expected, rate = estimate_synthetic(corpus), corpus.expected_speed()
+        expected, rate = estimate_synthetic_preparation(corpus), corpus.expected_speed()
         label, speakers, rejected = corpus.label, corpus.speakers, 0
     else:
         with ProgressDisplay() as progress:
             manifest = request.manifest(out, workers, progress)
-        expected, rate = estimate(manifest), speed(manifest)
+        expected, rate = estimate_preparation(manifest), measure_extraction_speed(manifest)
         label, speakers, rejected = manifest.label, len(manifest.table["speaker"].unique()), len(manifest.rejected)
     seconds = expected.seconds / max(rate * workers, 1e-9)
     require_free(out, expected.bytes)

@@ -14,10 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from sottovoce.data.store import Store
+from sottovoce.data.store import IntArray, Store
 from sottovoce.features.logmel import BINS, FRAMES_PER_SECOND
-
-Rows = npt.NDArray[np.int64]
 
 
 class Batching(BaseModel):
@@ -43,10 +41,10 @@ class Batching(BaseModel):
 class Batch:
     """Utterances whose gradients are averaged into one step, as micro-batches of row numbers, longest first."""
 
-    micro: tuple[Rows, ...]
+    micro: tuple[IntArray, ...]
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> IntArray:
         """All utterances of the batch."""
         return np.concatenate(self.micro)
 
@@ -56,12 +54,12 @@ class PaddedBatch:
     """The arrays of one micro-batch, padded with zeros."""
 
     features: npt.NDArray[np.float32]  # (rows, longest, bins)
-    frames: Rows
+    frames: IntArray
     targets: npt.NDArray[np.int64]  # (rows, longest target)
-    target_lengths: Rows
+    target_lengths: IntArray
 
 
-def epoch(rows: Rows, frames: Rows, options: Batching, rng: np.random.Generator) -> list[Batch]:
+def epoch(rows: IntArray, frames: IntArray, options: Batching, rng: np.random.Generator) -> list[Batch]:
     """Return the batches of one pass over a user's utterances; frames[i] is the length of rows[i]."""
     chosen = _within(frames, options.max_seconds_per_user, rng)
     by_length = chosen[np.argsort(-frames[chosen], kind="stable")]
@@ -74,7 +72,7 @@ def epoch(rows: Rows, frames: Rows, options: Batching, rng: np.random.Generator)
     return [batches[place] for place in rng.permutation(len(batches))]
 
 
-def load(store: Store, rows: Rows) -> PaddedBatch:
+def load(store: Store, rows: IntArray) -> PaddedBatch:
     """Read one micro-batch from the store."""
     frames = store.frames_of(rows)
     targets = [store.tokens_of(int(row)) for row in rows]
@@ -87,7 +85,7 @@ def load(store: Store, rows: Rows) -> PaddedBatch:
     return PaddedBatch(padded, frames, padded_targets, lengths)
 
 
-def _within(frames: Rows, max_seconds: float | None, rng: np.random.Generator) -> Rows:
+def _within(frames: IntArray, max_seconds: float | None, rng: np.random.Generator) -> IntArray:
     """Return the places of all utterances, or of random ones that together last at most `max_seconds`.
 
     At least one is always taken, so that a user with only long utterances still takes part.
@@ -99,7 +97,7 @@ def _within(frames: Rows, max_seconds: float | None, rng: np.random.Generator) -
     return np.sort(order[: max(fits, 1)])
 
 
-def cut_by_budget(descending: Rows, budget: float) -> list[tuple[int, int]]:
+def cut_by_budget(descending: IntArray, budget: float) -> list[tuple[int, int]]:
     """Cut lengths, longest first, into groups with rows x longest <= budget, or of one row."""
     groups = []
     first = 0
@@ -110,7 +108,7 @@ def cut_by_budget(descending: Rows, budget: float) -> list[tuple[int, int]]:
     return groups
 
 
-def _cut_by_padding(descending: Rows, max_padding: float) -> list[tuple[int, int]]:
+def _cut_by_padding(descending: IntArray, max_padding: float) -> list[tuple[int, int]]:
     """Cut lengths, longest first, into groups whose padding is at most `max_padding` of what is computed."""
     groups = []
     first = 0

@@ -16,12 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sottovoce.data.store import Store
+from sottovoce.data.store import IntArray, Store
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
 from sottovoce.randomness import rank, stream
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -30,15 +28,15 @@ class Population:
 
     store: Store
     unit: str
-    _offsets: Rows
-    _rows: Rows | None = None  # None: the rows are the store's own, in order
-    _speakers: Sequence[int] | Rows | None = None  # the users' numbers in the store; None: users are not speakers
+    _offsets: IntArray
+    _rows: IntArray | None = None  # None: the rows are the store's own, in order
+    _speakers: Sequence[int] | IntArray | None = None  # the users' numbers in the store; None: users are not speakers
 
     def __len__(self) -> int:
         """Return the number of users K."""
         return len(self._offsets) - 1
 
-    def rows_of(self, user: int) -> Rows:
+    def rows_of(self, user: int) -> IntArray:
         """Return the utterances of one user; a user of the IID control may have none."""
         first, last = int(self._offsets[user]), int(self._offsets[user + 1])
         return np.arange(first, last, dtype=np.int64) if self._rows is None else self._rows[first:last]
@@ -54,7 +52,7 @@ class Population:
     def _names(self) -> pa.Array:
         return self.store.speaker_names()
 
-    def all_rows(self) -> Rows:
+    def all_rows(self) -> IntArray:
         """Return the utterances of all users."""
         return np.arange(self._offsets[0], self._offsets[-1], dtype=np.int64) if self._rows is None else self._rows
 
@@ -73,7 +71,7 @@ class Population:
         totals = np.concatenate([np.zeros(1, np.int64), np.cumsum(samples)])
         return np.asarray(np.diff(totals[self._offsets - self._offsets[0]]) / SAMPLE_RATE_HZ)
 
-    def utterances_by_user(self) -> Rows:
+    def utterances_by_user(self) -> IntArray:
         """Return how many utterances each user has."""
         return np.diff(self._offsets)
 
@@ -101,7 +99,7 @@ def iid_population(population: Population, seed: int) -> Population:
     return Population(population.store, "synthetic user", offsets, rows[order])
 
 
-def speaker_numbers(store: Store, speakers: Iterable[str]) -> Rows:
+def speaker_numbers(store: Store, speakers: Iterable[str]) -> IntArray:
     """Return the numbers of named speakers; a name that is not in the store, or twice in the list, is an error."""
     wanted = list(speakers)
     numbers = pc.index_in(pa.array(wanted, pa.string()), value_set=store.speaker_names())
@@ -109,7 +107,7 @@ def speaker_numbers(store: Store, speakers: Iterable[str]) -> Rows:
         missing = [name for name, number in zip(wanted, numbers, strict=True) if not number.is_valid]
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise DataError(f"Speaker {missing[0]!r}{more} not in {store.path}. See `sotto data inspect {store.path}`.")
-    found: Rows = numbers.to_numpy().astype(np.int64)
+    found: IntArray = numbers.to_numpy().astype(np.int64)
     if len(np.unique(found)) != len(found):
         raise DataError(f"The list of speakers for {store.path} names someone twice. Name each speaker once.")
     return found

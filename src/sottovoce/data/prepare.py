@@ -13,7 +13,7 @@ from sottovoce.data.corpora import AnyCorpus, Synthetic, read_corpus
 from sottovoce.data.extract import Chunk, extract
 from sottovoce.data.joining import Joining, join_entries
 from sottovoce.data.manifest import Manifest, Rejection, build_manifest
-from sottovoce.data.preparation_cost import estimate, estimate_synthetic
+from sottovoce.data.preparation_cost import estimate_preparation, estimate_synthetic_preparation
 from sottovoce.data.store import INFO, Store, partial_path
 from sottovoce.data.writer import (
     REQUEST,
@@ -69,10 +69,10 @@ def prepare(request: Request, out: Path, workers: int, progress: Progress) -> St
     # What cannot work is found before anything is written: an unreadable corpus, a missing engine, a small disk.
     request.corpus.check()
     if isinstance(request.corpus, Synthetic):
-        manifest, expected = None, estimate_synthetic(request.corpus)
+        manifest, expected = None, estimate_synthetic_preparation(request.corpus)
     else:
         manifest = request.manifest(out, workers, progress)
-        expected = estimate(manifest)
+        expected = estimate_preparation(manifest)
     partial = partial_path(out)
     require_free(out, expected.bytes - folder_bytes(partial))
     make_folder(partial)

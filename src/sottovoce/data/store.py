@@ -46,7 +46,7 @@ REJECTED = "rejected.tsv"
 CONTENT_FILES = (FEATURES, TOKENS, FRAME_OFFSETS, TOKEN_OFFSETS, SPEAKER_OFFSETS, SPEAKERS, INDEX, REJECTED)
 BYTES_PER_FRAME = logmel.BINS * np.dtype(np.float16).itemsize
 
-Offsets = npt.NDArray[np.int64]
+IntArray = npt.NDArray[np.int64]  # row numbers, offsets, lengths
 
 
 class StoreInfo(BaseModel):
@@ -147,17 +147,17 @@ class Store:
         return self._array(TOKENS)
 
     @cached_property
-    def frame_offsets(self) -> Offsets:
+    def frame_offsets(self) -> IntArray:
         """Where each utterance's frames start."""
         return self._array(FRAME_OFFSETS)
 
     @cached_property
-    def token_offsets(self) -> Offsets:
+    def token_offsets(self) -> IntArray:
         """Where each utterance's target starts."""
         return self._array(TOKEN_OFFSETS)
 
     @cached_property
-    def speaker_offsets(self) -> Offsets:
+    def speaker_offsets(self) -> IntArray:
         """Where each speaker's utterances start."""
         return self._array(SPEAKER_OFFSETS)
 
@@ -176,7 +176,7 @@ class Store:
         """Return the target of one utterance, a view into the file."""
         return self.tokens[self.token_offsets[row] : self.token_offsets[row + 1]]
 
-    def frames_of(self, rows: npt.NDArray[np.int64]) -> Offsets:
+    def frames_of(self, rows: IntArray) -> IntArray:
         """Return how many frames each of these utterances has."""
         return self.frame_offsets[rows + 1] - self.frame_offsets[rows]
 
