@@ -22,8 +22,7 @@ import torch
 
 from conftest import hash_of, write_audio
 from sottovoce.data.corpora import Table
-from sottovoce.data.prepare import Request, prepare
-from sottovoce.processes import no_progress
+from sottovoce.data.preparation import prepare
 from trainings import SMALL_MODEL, command_line, run
 
 DIGESTS = Path(__file__).parent / "golden" / "runs.json"
@@ -103,7 +102,7 @@ def _prepare(folder: Path) -> dict[str, str]:
             lines.append(f"{path}\t{speaker}\thello number{' again' * (number % 3)} {'abcdefghij'[number % 10]}")
     table = folder / "corpus" / "index.tsv"
     table.write_text("\n".join(lines) + "\n")
-    prepare(Request(Table(file=table)), folder / "store", 1, no_progress)
+    prepare(Table(file=table), folder / "store", workers=1)
     for part, speakers in PARTS.items():
         (folder / f"{part}.txt").write_text("\n".join(speakers))
     return {part: f"store@{part}.txt" for part in PARTS}

@@ -8,7 +8,7 @@ import typer
 from sottovoce.cli.arguments import ALL_CORES, AsJson, DryRun, Workers
 from sottovoce.cli.bench import Seeds, choose_rows, make_corpora, print_results, require_places, section, train_rows
 from sottovoce.cli.console import note, print_json
-from sottovoce.cli.prepare import say_what_would_be_done
+from sottovoce.cli.preparation import print_plan
 
 _NAME = "demo"
 _OWN_DOMAIN = "clean/test"
@@ -38,7 +38,6 @@ def demo(
     from sottovoce.bench.preset import load_bench
     from sottovoce.bench.results import collect, document, note_rows, require_results
     from sottovoce.bench.story import story
-    from sottovoce.data.prepare import Request
     from sottovoce.reports.markdown import write_section
     from sottovoce.reports.page import make_report
 
@@ -46,7 +45,7 @@ def demo(
     rows = [row for row in choose_rows(bench, "mini", None) if uniform or row.name != _OPTIONAL]
     if dry_run:
         corpus = next(iter(bench.size("mini").corpora.values()))
-        say_what_would_be_done(Request(corpus), out / "corpora", workers, as_json)
+        print_plan(corpus, out / "corpora", workers=workers, as_json=as_json)
         note(f"Then it trains {len(rows) * seeds} models, about a minute and a half each on two cores.")
         return
     page = out / "report.html"

@@ -17,7 +17,7 @@ grow with the corpus. Utterances are sorted by speaker, so that one user's data 
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -183,6 +184,19 @@ class Store:
     def speaker_names(self) -> pa.Array:
         """Return the speakers' names in the order of their numbers."""
         return self._parquet(SPEAKERS, ["speaker"])["speaker"].combine_chunks()
+
+    def speaker_numbers(self, speakers: Iterable[str]) -> IntArray:
+        """Return the numbers of the named speakers; a name that is not in the store, or is given twice, is an error."""
+        wanted = list(speakers)
+        places = pc.index_in(pa.array(wanted, pa.string()), value_set=self.speaker_names())
+        if places.null_count:
+            missing = [name for name, place in zip(wanted, places, strict=True) if not place.is_valid]
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise DataError(f"Speaker {missing[0]!r}{more} not in {self.path}. See `sotto data inspect {self.path}`.")
+        numbers: IntArray = places.to_numpy().astype(np.int64)
+        if len(np.unique(numbers)) != len(numbers):
+            raise DataError(f"The list of speakers for {self.path} names a speaker twice. Name each speaker once.")
+        return numbers
 
     def index(self, columns: list[str] | None = None, rows: slice | None = None) -> pa.Table:
         """Return the index, or some columns or a range of rows of it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.data.population import Population, iid_population
+from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
 from sottovoce.errors import PrivacyError, SottoError
 from sottovoce.files import sha256_of
@@ -58,7 +58,7 @@ def _speakers_of(begun: dict[str, Any], role: str) -> Population | None:
     except SottoError:
         return None
     dealt = role == "train" and config.get("users", {}).get("iid")
-    found = iid_population(speakers, config["seed"]) if dealt else speakers
+    found = speakers.iid(config["seed"]) if dealt else speakers
     same = found.hash in (noted.get(role), noted.get("users") if role == "train" else None)
     return speakers if same else None
 

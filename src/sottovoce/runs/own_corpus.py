@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 
 from sottovoce.config import Config
-from sottovoce.data.population import split_by_count
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import prepare
+from sottovoce.data.splits import split_by_count
 from sottovoce.data.store import Store
 from sottovoce.files import written_whole
 from sottovoce.processes import Progress
@@ -22,7 +22,7 @@ def make_own_corpus(config: Config, run: Path, workers: int, progress: Progress)
     """
     if not (config.users.dev_speakers and config.users.test_speakers):
         return []
-    store = prepare(Request(config.corpus, config.joining), run / "corpus", workers, progress)
+    store = prepare(config.corpus, run / "corpus", joining=config.joining, workers=workers, progress=progress)
     parts = _split(store, config.users.dev_speakers, config.users.test_speakers, config.seed)
     settings = []
     for name, speakers in parts.items():

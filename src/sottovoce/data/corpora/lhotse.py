@@ -30,7 +30,7 @@ class Lhotse(CorpusSpec):
     kind: Literal["lhotse"] = "lhotse"
     recordings: Path = Field(description="the manifest of recordings (.jsonl or .json, also .gz)")
     supervisions: Path = Field(description="the manifest of supervisions (.jsonl or .json, also .gz)")
-    language: Literal["en", "fr", "de"] = Field("en", description="the language of the text")
+    language: Literal["en", "fr", "de"] = Field("en", description="the language of the text: en, fr or de")
     audio_root: Path | None = Field(None, description="where relative paths start (default: the manifest, then here)")
     label: str | None = Field(None, description="the name shown in statistics (default: the supervisions' name)")
 
