@@ -60,7 +60,7 @@ class Request:
 
     def manifest(self, folder: Path, *, workers: int, progress: Progress) -> Manifest:
         """Read the corpus and check every utterance; a synthetic corpus is generated in `folder` first."""
-        corpus = read_corpus(self.corpus, folder, workers, progress)
+        corpus = read_corpus(self.corpus, folder, workers=workers, progress=progress)
         joining = self.joining
         arrange = (lambda entries: join_entries(entries, joining)) if joining else None
         return build_manifest(corpus, arrange, progress)
