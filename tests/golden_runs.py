@@ -24,7 +24,7 @@ from conftest import hash_of, write_audio
 from sottovoce.central.central_training import train_central
 from sottovoce.config import parse_setting, resolve
 from sottovoce.data.corpora import Table
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import prepare
 from sottovoce.distributed import run_workers
 from sottovoce.federated.federated_training import train_federated
 from sottovoce.processes import no_progress
@@ -110,7 +110,7 @@ def _prepare(folder: Path) -> dict[str, dict[str, str]]:
             lines.append(f"{path}\t{speaker}\thello number{' again' * (number % 3)} {'abcdefghij'[number % 10]}")
     table = folder / "corpus" / "index.tsv"
     table.write_text("\n".join(lines) + "\n")
-    prepare(Request(Table(file=table)), folder / "store", 1, no_progress)
+    prepare(Table(file=table), folder / "store", workers=1)
     for part, speakers in PARTS.items():
         (folder / f"{part}.txt").write_text("\n".join(speakers))
     return {part: {"store": "store", "speakers": f"{part}.txt"} for part in PARTS}

@@ -14,10 +14,9 @@ from conftest import write_audio
 from sottovoce.central.central_training import train_central
 from sottovoce.config import parse_setting, resolve
 from sottovoce.data.corpora import Table
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import prepare
 from sottovoce.distributed import Group
 from sottovoce.federated.federated_training import train_federated
-from sottovoce.processes import no_progress
 from sottovoce.reports.page import Written, make_report
 from sottovoce.runs.display import NoDisplay
 from trainings import SMALL_MODEL
@@ -55,7 +54,7 @@ def make_data(folder: Path) -> dict[str, str]:
             write_audio(folder / name, 1.0 + 0.1 * number, 10 * place + number)
             lines.append(f"{name}\t{speaker}\thello {'again ' * number}{speaker}\t{'fm'[place % 2]}")
     (folder / "index.tsv").write_text("\n".join(lines) + "\n")
-    store = prepare(Request(Table(file=folder / "index.tsv")), folder / "store", 1, no_progress)
+    store = prepare(Table(file=folder / "index.tsv"), folder / "store", workers=1)
     settings = {}
     for name, speakers in (("train", "ann bob cem dee"), ("dev", "eve fay"), ("test", "gus hal")):
         (folder / f"{name}.txt").write_text("\n".join(speakers.split()) + "\n")

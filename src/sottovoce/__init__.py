@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sottovoce.config import preset_names as presets
     from sottovoce.data.corpora import CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
     from sottovoce.data.population import Population
-    from sottovoce.data.prepare import prepare
+    from sottovoce.data.preparation import prepare
     from sottovoce.data.store import Store
     from sottovoce.errors import ConfigError, DataError, PrivacyError, SottoError
     from sottovoce.federated.local_rules import LocalRule, LocalState
@@ -45,7 +45,7 @@ _MODULES = {
     "sottovoce.config": "preset_names",
     "sottovoce.data.corpora": "CommonVoice Lhotse LibriSpeech Synthetic Table",
     "sottovoce.data.population": "Population",
-    "sottovoce.data.prepare": "prepare",
+    "sottovoce.data.preparation": "prepare",
     "sottovoce.data.store": "Store",
     "sottovoce.errors": "ConfigError DataError PrivacyError SottoError",
     "sottovoce.federated.local_rules": "LocalRule LocalState",

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sottovoce.data.batching import Batching
-from sottovoce.data.population import speakers_population
+from sottovoce.data.population import Population
 from sottovoce.data.text import TokenSet
 from sottovoce.distributed import Group
 from sottovoce.federated import diagnostics as watching
@@ -29,7 +29,7 @@ LR = 0.1
 
 @pytest.fixture
 def users(make_store):
-    return speakers_population(make_store({"a": 4, "b": 3, "c": 2, "d": 1}))
+    return Population.of(make_store({"a": 4, "b": 3, "c": 2, "d": 1}))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 
 from ledgers import header_of
 from sottovoce.data.batching import Batching
-from sottovoce.data.population import iid_population, speakers_population
+from sottovoce.data.population import Population
 from sottovoce.data.text import TokenSet
 from sottovoce.distributed import Group
 from sottovoce.errors import PrivacyError
@@ -35,7 +35,7 @@ SMALL = TransformerOptions(blocks=2, width=16, heads=2, mlp_width=32, dropout=0.
 
 @pytest.fixture
 def users(make_store):
-    return speakers_population(make_store({"a": 4, "b": 3, "c": 2, "d": 1}))
+    return Population.of(make_store({"a": 4, "b": 3, "c": 2, "d": 1}))
 
 
 def recogniser(options=SMALL):
@@ -158,7 +158,7 @@ def test_q_one_is_everyone(users):
 
 
 def test_iid_and_speakers_have_the_same_utterances(users):
-    mixed = iid_population(users, 3)
+    mixed = users.iid(3)
     assert sorted(mixed.all_rows().tolist()) == sorted(users.all_rows().tolist())
     assert len(mixed) == len(users)
 
@@ -210,7 +210,7 @@ def test_without_one_user_the_sum_moves_by_at_most_the_bound(users, make_store):
     moves = {}
     for names in ("abcd", "bcd", "acd", "abd", "abc"):
         run = engine(
-            speakers_population(users.store, names),
+            Population.of(users.store, names),
             Local(lr=0.1, steps=3),
             privacy,
             participation,

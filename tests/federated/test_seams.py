@@ -10,7 +10,7 @@ from pydantic import Field
 
 from sottovoce.config import resolve
 from sottovoce.data.batching import Batching
-from sottovoce.data.population import speakers_population
+from sottovoce.data.population import Population
 from sottovoce.data.text import TokenSet
 from sottovoce.distributed import Group
 from sottovoce.federated.aggregator import Collected
@@ -109,7 +109,7 @@ class OneByOne:
 
 @pytest.fixture
 def users(make_store):
-    return speakers_population(make_store({"a": 4, "b": 3, "c": 2, "d": 1}))
+    return Population.of(make_store({"a": 4, "b": 3, "c": 2, "d": 1}))
 
 
 def engine(users, make_aggregator, rule=None, server=None):

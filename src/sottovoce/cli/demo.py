@@ -8,7 +8,7 @@ import typer
 from sottovoce.cli.arguments import ALL_CORES, AsJson, DryRun, Workers
 from sottovoce.cli.bench import Results, Seeds, prepare_and_train, print_results, require_places, seeds_option
 from sottovoce.cli.console import note, print_json
-from sottovoce.cli.prepare import say_what_would_be_done
+from sottovoce.cli.preparation import print_plan
 
 
 def demo(
@@ -34,14 +34,13 @@ def demo(
     from sottovoce.bench.result_tables import document, section
     from sottovoce.bench.results import collect, describe_runs
     from sottovoce.bench.story import DEMO, demo_run, story
-    from sottovoce.data.prepare import Request
     from sottovoce.reports.markdown import write_section
     from sottovoce.reports.page import make_report
 
     run = demo_run(out=out, seeds=seeds, uniform=uniform)
     if dry_run:
         corpus = next(iter(run.size.corpora.values()))
-        say_what_would_be_done(Request(corpus), out / "corpora", workers, as_json)
+        print_plan(corpus, out / "corpora", workers=workers, as_json=as_json)
         note(f"Then it trains {len(run.rows) * seeds} models, about a minute and a half each on two cores.")
         return
     page = out / "report.html"

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from sottovoce.config import Config, Resolved
-from sottovoce.data.population import Population, iid_population
+from sottovoce.data.population import Population
 from sottovoce.data.selection import require_disjoint
 from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError
@@ -57,7 +57,7 @@ def train_federated(
 def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: Stop) -> None:
     config = resolved.config
     speakers = open_speakers(config)
-    users = iid_population(speakers, config.seed) if config.users.iid else speakers
+    users = speakers.iid(config.seed) if config.users.iid else speakers
     recogniser = start_model(config, users, fresh=not run.begun, trainable=config.federated.trainable)
     dev = open_held_out("dev", config.data.dev, speakers, recogniser)
     test = open_held_out("test", config.data.test, speakers, recogniser)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sottovoce.data.population import Population, iid_population
+from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
 from sottovoce.errors import PrivacyError, SottoError
 from sottovoce.files import sha256_of
@@ -56,7 +56,7 @@ def _speakers_of(begun: RunConfig, role: str) -> Population | None:
     except SottoError:
         return None
     dealt = role == "train" and begun.setting("users.iid")
-    population = iid_population(speakers, begun.setting("seed")) if dealt else speakers
+    population = speakers.iid(begun.setting("seed")) if dealt else speakers
     same = population.hash in (begun.data.get(role), begun.data.get("users") if role == "train" else None)
     return speakers if same else None
 

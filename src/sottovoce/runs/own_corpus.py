@@ -7,9 +7,9 @@ RUN/train.txt, ...   the users, and the speakers set apart for dev and test, one
 from pathlib import Path
 
 from sottovoce.config import Config, Layer
-from sottovoce.data.population import split_by_count
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import prepare
 from sottovoce.data.selection import Selection
+from sottovoce.data.splits import split_by_count
 from sottovoce.data.store import Store
 from sottovoce.files import written_whole
 from sottovoce.processes import Progress
@@ -22,7 +22,7 @@ def make_own_corpus(config: Config, run: Path, workers: int, progress: Progress)
     """
     if not (config.users.dev_speakers and config.users.test_speakers):
         return Layer({})
-    store = prepare(Request(config.corpus, config.joining), run / "corpus", workers, progress)
+    store = prepare(config.corpus, run / "corpus", joining=config.joining, workers=workers, progress=progress)
     parts = _split(store, config.users.dev_speakers, config.users.test_speakers, config.seed)
     for name, speakers in parts.items():
         if not (run / f"{name}.txt").exists():  # a run resumes with the lists it has
