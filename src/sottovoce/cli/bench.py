@@ -98,9 +98,9 @@ def run(
     runs = note_rows(name, bench, size, seeds, out, chosen)
     print_results(bench, size, shown, as_json)
     if report is not None:
-        from sottovoce.reports.page import make_report
+        from sottovoce.reports.page import report as write_report
 
-        make_report(runs, report, f"{name}: {bench.about}", [bench.size(size).note])
+        write_report(runs, report, title=f"{name}: {bench.about}", lead=[bench.size(size).note])
         note(f"The page is {report}.")
     if results is not None:
         from sottovoce.reports.markdown import write_section
@@ -132,9 +132,9 @@ def show(
 def require_places(results: Path | None, section_name: str, report: Path | None) -> None:
     """Raise before any work where the table or the page could not be written at the end."""
     if results is not None:
-        from sottovoce.reports.markdown import require_place
+        from sottovoce.reports.markdown import require_section
 
-        require_place(results, section_name)
+        require_section(results, section_name)
     if report is not None:
         from sottovoce.reports.page import require_page
 

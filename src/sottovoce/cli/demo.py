@@ -40,7 +40,7 @@ def demo(
     from sottovoce.bench.story import story
     from sottovoce.data.prepare import Request
     from sottovoce.reports.markdown import write_section
-    from sottovoce.reports.page import make_report
+    from sottovoce.reports.page import report
 
     bench = load_bench(_NAME)
     rows = [row for row in choose_rows(bench, "mini", None) if uniform or row.name != _OPTIONAL]
@@ -61,7 +61,7 @@ def demo(
     for sentence in told:
         note(sentence)
     runs = note_rows(_NAME, bench, "mini", seeds, out, rows)
-    make_report(runs, page, bench.about, [*told, bench.size("mini").note])
+    report(runs, page, title=bench.about, lead=[*told, bench.size("mini").note])
     note(f"The whole story, with figures: {page}")
     if results is not None:
         command = "sotto demo" + (f" --seeds {seeds}" if seeds > 1 else "") + (" --uniform" if uniform else "")
