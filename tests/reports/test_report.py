@@ -17,6 +17,7 @@ from sottovoce.errors import DataError, PrivacyError
 from sottovoce.privacy.accounting import rounded_up
 from sottovoce.reports.drawing.elements import Band, Cell, HtmlTable, esc
 from sottovoce.reports.drawing.numbers import epsilon, percent
+from sottovoce.reports.page import default_page, default_title
 from sottovoce.reports.page import report as write_report
 from sottovoce.reports.reading.convergence import bound_estimates
 from sottovoce.reports.reading.layers import delta_norms
@@ -195,7 +196,7 @@ def test_the_privacy_statement_is_that_of_the_ledger(page):
         "The ledger is valid: ",
     ):
         assert words in text
-    assert "free : none: there is no noise" in text
+    assert "free : no guarantee, because there is no noise" in text
     assert "Central training sees the audio of all speakers" in text
 
 
@@ -343,6 +344,43 @@ def test_the_command_says_what_it_wrote_and_writes_the_same_bytes_again(folder, 
     assert b"<title>central, twin</title>" in first
     assert sotto("report", tmp_path / "central", tmp_path / "twin").code == 0
     assert (tmp_path / "report.html").read_bytes() == first
+
+
+def test_the_call_needs_only_the_folder_of_a_run(broken):
+    written = write_report(str(broken))
+    assert written.page == broken / "report.html"
+    assert written.folder == broken / "report_files"
+    assert [run.path for run in written.runs] == [broken]
+    assert "<title>run</title>" in written.page.read_text(encoding="utf-8")
+
+
+def test_the_page_is_beside_all_runs_and_named_after_them(tmp_path):
+    folders = [tmp_path / "a" / "one", tmp_path / "a" / "two", tmp_path / "b" / "three", tmp_path / "b" / "four"]
+    assert default_page(folders[:1]) == folders[0] / "report.html"
+    assert default_page(folders[:2]) == tmp_path / "a" / "report.html"
+    assert default_page(folders) == tmp_path / "report.html"
+    assert default_title(folders[:3]) == "one, two, three"
+    assert default_title(folders) == "one, two and 2 other runs"
+
+
+def words_of(page):
+    return " ".join(" ".join(read(page).words).split())
+
+
+def with_trainable(run, value):
+    """Set federated.trainable in a run's configuration and return the words of its page."""
+    document = json.loads((run / "config.json").read_text())
+    document["config"]["federated"]["trainable"] = value
+    (run / "config.json").write_text(json.dumps(document))
+    return words_of(write_report(run).page.read_text(encoding="utf-8"))
+
+
+def test_the_page_says_which_parameters_were_trained(broken):
+    text = with_trainable(broken, ["blocks.0.*", "<output>"])
+    assert "Only these parameters were trained: blocks.0.*, <output>." in text
+    assert "trained parameters blocks.0.*, <output>" in text
+    assert "this run trains only some" in text  # instead of the terms of the bound
+    assert "parameters were trained" not in with_trainable(broken, "all")
 
 
 def test_tables_and_statements_become_html():

@@ -1,6 +1,7 @@
 """What a page computes: pooled norms, the imbalance of layers, axes, and the terms of the convergence bound."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,10 @@ from hypothesis import strategies as st
 from sottovoce.reports.drawing.charts import log_ticks, thinned
 from sottovoce.reports.drawing.numbers import count, epsilon, number, percent
 from sottovoce.reports.reading.convergence import WHOLE, BoundEstimates, bound_terms
+from sottovoce.reports.reading.epsilons import Epsilons, read_claim
 from sottovoce.reports.reading.layers import Place, Pooled, imbalance_of, place_of, pooled
+from sottovoce.reports.reading.run_groups import RunGroup
+from sottovoce.reports.sections.layer_figures import layer_picture
 from sottovoce.reports.sections.speakers import worst_tenth
 
 
@@ -62,6 +66,22 @@ def test_layers_of_every_partition_have_a_place():
     assert place_of("blocks.3") == Place("block", "", 3)
     assert place_of("w1") == Place("w1", "", None)
     assert place_of("conv.weight") == Place("rest", "", None)
+
+
+def test_kinds_of_layers_come_in_the_order_of_the_model():
+    layers = ["blocks.0.zeta.weight", "blocks.0.alpha.weight", "blocks.0.alpha.bias", "blocks.1.zeta.weight", "conv"]
+    group = RunGroup("run", (), "#3f7fd4")
+    picture = layer_picture("test", "A test", [(group, {layer: Pooled(1.0, 0.1, 1) for layer in layers})])
+    titles = [re.search("zeta|alpha|outside the blocks", svg)[0] for svg in picture.svgs]
+    assert titles == ["zeta", "alpha", "outside the blocks"]
+    assert [entry.label for entry in picture.legend] == ["biases"]
+
+
+def test_the_tightest_epsilon_is_the_smaller_bound():
+    assert Epsilons(3.0, 2.5).tightest == 2.5
+    assert Epsilons(3.0, None).tightest == 3.0
+    assert read_claim({"cohort_size": 2, "epsilon_rdp": 3.0, "epsilon_pld": None}).epsilons == Epsilons(3.0, None)
+    assert read_claim({}).epsilons is None
 
 
 @given(st.floats(-12, 12), st.floats(0.01, 20))

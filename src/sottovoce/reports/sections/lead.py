@@ -101,12 +101,12 @@ def _imbalance(groups: Sequence[RunGroup]) -> list[str]:
     for group in groups:
         imbalance = imbalance_of(delta_norms(group.first), group.first.layer_sizes)
         if imbalance is not None and imbalance.least:
-            where = "" if len(groups) == 1 else f" (in {group.name})"
+            where = "" if len(groups) == 1 else f" ({group.name})"
             return [
-                "Relative to their sizes, the layer that moves most in users' deltas moves "
-                f"{imbalance.most / imbalance.least:,.0f} times as far as the one that moves least{where}. "
+                "Users' deltas are spread unevenly: relative to its size, the layer that moves most moves "
+                f"{imbalance.most / imbalance.least:,.0f} times as far as the layer that moves least{where}. "
                 f"{100 * imbalance.share_far_below:.0f} % of the parameters are in layers with less than "
-                f"{FAR_BELOW:g} of an even share; the higher this percentage, the more per-layer clipping may help."
+                f"{FAR_BELOW:g} of an even share. The higher this percentage, the more per-layer clipping may help."
             ]
     return []
 

@@ -42,7 +42,10 @@ def _csv_row(run: RunRecord) -> list[CsvValue]:
 
 
 def _summary(group: RunGroup) -> str:
-    return f"<b>{esc(group.name)}</b>: {esc(group.first.guarantee or 'the run states no guarantee')}"
+    guarantee = group.first.guarantee or "the run states no guarantee"
+    if guarantee.startswith("none: "):
+        guarantee = f"no guarantee, because {guarantee.removeprefix('none: ')}"
+    return f"<b>{esc(group.name)}</b>: {esc(guarantee)}"
 
 
 def _statement(group: RunGroup) -> list[Element]:

@@ -102,7 +102,7 @@ def _name(group: RunGroup) -> str:
 def _mechanism(run: RunRecord) -> list[str]:
     """Return the cells under `trained with`: clipping, sigma_DP, C, S of K, T."""
     if run.kind == "central":
-        return ['<span class="muted">central</span>', NONE, NONE, NONE, _steps(run)]
+        return ['<span class="muted">central training</span>', NONE, NONE, NONE, _steps(run)]
     kind, rule = run.setting("privacy.clipping") or "none", run.setting("privacy.rule")
     clipping = str(kind) if rule in (None, "clip") else f"{kind}, {rule}"
     clip_norm = number(run.setting("privacy.clip_norm")) if kind != "none" else NONE

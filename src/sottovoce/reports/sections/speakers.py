@@ -26,7 +26,8 @@ Document = Mapping[str, Any]  # the evaluation of one run on one population, as 
 
 def speakers_section(groups: Sequence[RunGroup]) -> Section:
     """Return the WER per speaker of the final models."""
-    shown = [*detailed(groups), *detailed(groups, "central")]
+    both = [*detailed(groups), *detailed(groups, "central")]
+    shown = [group for group in groups if group in both]  # in the order of the page
     sets = list(dict.fromkeys(name for group in shown for name in group.first.evaluation))
     elements: list[Element] = []
     if sets:
@@ -110,13 +111,14 @@ def _summary(shown: Sequence[RunGroup], sets: Sequence[str]) -> HtmlTable:
 
 
 def _by_speaker_group(shown: Sequence[RunGroup], name: str) -> HtmlTable | None:
-    """Return the WER of every group of speakers in a set; None where its speakers are not grouped."""
+    """Return the WER of every group of speakers in a set; None where no column divides its speakers."""
     documents = {group.name: document.get("groups", {}) for group, document in _evaluated(shown, name)}
     columns = dict.fromkeys(column for by_column in documents.values() for column in by_column)
     rows = []
     for column in columns:
         by_run = [by_column.get(column, {}) for by_column in documents.values()]
-        for value in sorted({value for scores in by_run for value in scores}):
+        speaker_groups = sorted({value for scores in by_run for value in scores})
+        for value in speaker_groups if len(speaker_groups) > 1 else []:
             sizes = next(scores[value] for scores in by_run if value in scores)
             wers = [percent(scores[value]["wer"]) if value in scores else NONE for scores in by_run]
             rows.append([f"{esc(column)} = {esc(value)}", f"{sizes['speakers']:,}", f"{sizes['words']:,}", *wers])
