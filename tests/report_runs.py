@@ -17,7 +17,7 @@ from sottovoce.data.corpora import Table
 from sottovoce.data.preparation import prepare
 from sottovoce.distributed import Group
 from sottovoce.federated.federated_training import train_federated
-from sottovoce.reports.page import Written, make_report
+from sottovoce.reports import Report, report
 from sottovoce.runs.display import NoDisplay
 from trainings import SMALL_MODEL
 
@@ -77,7 +77,7 @@ CLAIM = {"cohort_size": 2000, "population": 1_000_000, "central_steps": 5, "epsi
 
 
 @functools.cache
-def four_runs() -> Written:
+def four_runs() -> Report:
     """Train two seeds of a row with claims and the paper's numbers, a run without noise and a central one; and report.
 
     Once for all tests of a process; the folder is removed when it ends.
@@ -99,4 +99,4 @@ def four_runs() -> Written:
     make_run("federated", folder / "free", data, ("federated.local.steps=4",))
     make_run("central", folder / "central", data)
     runs = [folder / name for name in ("dim0", "dim1", "free", "central")]
-    return make_report([*runs, runs[0]], folder / "report.html", "Four <runs>", ["A sentence & more."])
+    return report([*runs, runs[0]], folder / "report.html", title="Four <runs>", lead=["A sentence & more."])

@@ -15,15 +15,16 @@ from PIL import Image
 from report_runs import CLAIM, HOSTILE, four_runs
 from sottovoce.errors import DataError, PrivacyError
 from sottovoce.privacy.accounting import rounded_up
-from sottovoce.reports.drawing.blocks import Cell, Table, esc
+from sottovoce.reports.drawing.elements import Band, Cell, HtmlTable, esc
 from sottovoce.reports.drawing.numbers import epsilon, percent
-from sottovoce.reports.page import make_report
-from sottovoce.reports.parts.privacy import as_html
-from sottovoce.reports.reading.convergence import estimate
-from sottovoce.reports.reading.groups import groups_of
+from sottovoce.reports.page import default_page, default_title
+from sottovoce.reports.page import report as write_report
+from sottovoce.reports.reading.convergence import bound_estimates
 from sottovoce.reports.reading.layers import delta_norms
 from sottovoce.reports.reading.metrics import read_metrics
 from sottovoce.reports.reading.records import read_records
+from sottovoce.reports.reading.run_groups import group_runs
+from sottovoce.reports.sections.privacy_statement import as_html
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +117,7 @@ def test_every_part_is_there_with_its_figure_and_its_numbers(report, page):
     assert titles == [
         *("Results", "WER over steps", "WER against privacy", "Delta norms per layer", "Training dynamics"),
         *("Signal, noise and trust ratio per layer", "WER per speaker", "Privacy statement"),
-        *("Terms of the convergence bound", "Where this comes from"),
+        *("Terms of the convergence bound", "Configuration and provenance"),
     ]
     names = {file.name for file in report.files}
     assert {file.name for file in (report.page.parent / "report_files").iterdir()} == names
@@ -179,19 +180,24 @@ def test_seeds_of_a_row_are_one_line_with_their_spread(page, folder):
 def test_claims_and_the_papers_numbers_cannot_be_taken_for_ours(page):
     assert f'<td class="claim">{rounded_up(CLAIM["epsilon_pld"])} at 2,000 of 1 million</td>' in page
     assert '<td class="paper">17.9</td><td class="paper">21.2</td>' in page
-    assert "ε claimed elsewhere" in page
+    assert "ε at other sizes" in page
     assert "WER % in the paper" in page
     text = " ".join(" ".join(read(page).words).split())
-    assert "where nobody trained" in text
-    assert "was measured at its own S and K, not there" in text
+    assert "where no model was trained" in text
+    assert "was measured at the run's own S and K" in text
 
 
 def test_the_privacy_statement_is_that_of_the_ledger(page):
     text = " ".join(" ".join(read(page).words).split())
-    for words in ("This was a simulation.", "What an attacker can tell", "What is not covered", "The ledger holds: "):
+    for words in (
+        "This was a simulation.",
+        "What an attacker can tell",
+        "What is not covered",
+        "The ledger is valid: ",
+    ):
         assert words in text
-    assert "free : none: there is no noise" in text
-    assert "Central runs see all audio together" in text
+    assert "free : no guarantee, because there is no noise" in text
+    assert "Central training sees the audio of all speakers" in text
 
 
 def test_the_bound_says_where_it_does_not_apply(page, report):
@@ -210,7 +216,7 @@ def test_the_bound_says_where_it_does_not_apply(page, report):
 
 def test_estimates_come_from_the_log(folder):
     (record,) = read_records([folder / "dim0"])
-    found = estimate(record)
+    found = bound_estimates(record)
     lines = [line["not_private"] for line in record.steps]
     assert found.sampling_prob == 0.5
     assert found.clip_norms["conv.weight"] == pytest.approx(
@@ -220,7 +226,7 @@ def test_estimates_come_from_the_log(folder):
     smooth = [line["smoothness"] for line in lines if line["smoothness"] is not None]
     assert found.smoothness == pytest.approx(sum(smooth) / len(smooth))
     assert found.first_loss == next(line["loss"] for line in lines if line["loss"] is not None)
-    assert found.outside == ("momentum (b1 = 0.9)", "bias correction", "local clipping to 1")
+    assert found.not_covered == ("momentum (b1 = 0.9)", "bias correction", "local clipping to 1")
 
 
 # What is missing, unfinished or broken
@@ -249,9 +255,9 @@ def test_an_older_run_shows_what_it_has(broken, sotto):
     page = (broken / "report.html").read_text(encoding="utf-8")
     text = " ".join(" ".join(read(page).words).split())
     assert "run is unfinished: 4 of 5 steps." in text
-    assert "there is no evaluation.json. A run writes it when it ends." in text
+    assert "there is no evaluation.json. A run writes this file when it ends." in text
     assert "There is no ledger" in text
-    assert "which older versions did not log" in text
+    assert "1 of these runs did not log the local gradient" in text
     assert "paper" not in re.findall(r"<th[^>]*>([^<]+)</th>", page)
 
 
@@ -311,7 +317,7 @@ def test_a_ledger_that_was_changed_gives_no_page(broken, sotto):
     (broken / "ledger.jsonl").write_text("\n".join([*lines[:2], *lines[3:]]) + "\n")
     (broken / "report.html").write_text("as it was")
     with pytest.raises(PrivacyError, match="does not follow"):
-        make_report([broken], broken / "report.html", "x")
+        write_report([broken], broken / "report.html")
     assert "does not follow from the one before it" in sotto("report", broken).error
     assert (broken / "report.html").read_text() == "as it was"
 
@@ -322,7 +328,7 @@ def test_runs_are_read_once_and_have_names_of_their_own(folder, tmp_path):
     paths = [tmp_path / "one" / "run", tmp_path / "two" / "run", tmp_path / "one" / ".." / "one" / "run"]
     records = read_records(paths)
     assert [record.name for record in records] == ["run (one/run)", "run (two/run)"]
-    assert len({group.colour for group in groups_of(records)}) == 2
+    assert len({group.colour for group in group_runs(records)}) == 2
     with pytest.raises(DataError, match="nothing to report"):
         read_records([])
 
@@ -340,8 +346,47 @@ def test_the_command_says_what_it_wrote_and_writes_the_same_bytes_again(folder, 
     assert (tmp_path / "report.html").read_bytes() == first
 
 
+def test_the_call_needs_only_the_folder_of_a_run(broken):
+    written = write_report(str(broken))
+    assert written.page == broken / "report.html"
+    assert written.folder == broken / "report_files"
+    assert [run.path for run in written.runs] == [broken]
+    assert "<title>run</title>" in written.page.read_text(encoding="utf-8")
+
+
+def test_the_page_is_beside_all_runs_and_named_after_them(tmp_path):
+    folders = [tmp_path / "a" / "one", tmp_path / "a" / "two", tmp_path / "b" / "three", tmp_path / "b" / "four"]
+    assert default_page(folders[:1]) == folders[0] / "report.html"
+    assert default_page(folders[:2]) == tmp_path / "a" / "report.html"
+    assert default_page(folders) == tmp_path / "report.html"
+    assert default_title(folders[:3]) == "one, two, three"
+    assert default_title(folders) == "one, two and 2 other runs"
+
+
+def words_of(page):
+    return " ".join(" ".join(read(page).words).split())
+
+
+def with_trainable(run, value):
+    """Set federated.trainable in a run's configuration and return the words of its page."""
+    document = json.loads((run / "config.json").read_text())
+    document["config"]["federated"]["trainable"] = value
+    (run / "config.json").write_text(json.dumps(document))
+    return words_of(write_report(run).page.read_text(encoding="utf-8"))
+
+
+def test_the_page_says_which_parameters_were_trained(broken):
+    text = with_trainable(broken, ["blocks.0.*", "<output>"])
+    assert "Only these parameters were trained: blocks.0.*, <output>." in text
+    assert "trained parameters blocks.0.*, <output>" in text
+    assert "this run trains only some" in text  # instead of the terms of the bound
+    assert "parameters were trained" not in with_trainable(broken, "all")
+
+
 def test_tables_and_statements_become_html():
-    table = Table(["a", "b"], [["x", Cell("1", kind="claim")]], "said", bands=[("", 1, ""), ("both", 1, "claim")])
+    table = HtmlTable(
+        ["a", "b"], [["x", Cell("1", kind="claim")]], "said", bands=[Band("", 1), Band("both", 1, "claim")]
+    )
     assert '<th colspan="1" class="claim">both</th>' in table.render()
     assert '<td class="text">x</td><td class="claim">1</td>' in table.render()
     html = as_html("# Title\n\n## Part\n\n| a |\n|---|\n| <b>1</b> |\n")

@@ -1,6 +1,7 @@
 """What a page computes: pooled norms, the imbalance of layers, axes, and the terms of the convergence bound."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,12 @@ from hypothesis import strategies as st
 
 from sottovoce.reports.drawing.charts import log_ticks, thinned
 from sottovoce.reports.drawing.numbers import count, epsilon, number, percent
-from sottovoce.reports.parts.people import worst_tenth
-from sottovoce.reports.reading.convergence import WHOLE, Estimates, terms
+from sottovoce.reports.reading.convergence import WHOLE, BoundEstimates, bound_terms
+from sottovoce.reports.reading.epsilons import Epsilons, read_claim
 from sottovoce.reports.reading.layers import Place, Pooled, imbalance_of, place_of, pooled
+from sottovoce.reports.reading.run_groups import RunGroup
+from sottovoce.reports.sections.layer_figures import layer_picture
+from sottovoce.reports.sections.speakers import worst_tenth
 
 
 def test_numbers_are_readable_and_epsilon_is_never_rounded_down():
@@ -49,9 +53,9 @@ def test_imbalance_is_one_where_layers_move_by_their_size():
     assert sum(ratio**2 * sizes[name] / 400 for name, ratio in found.ratios.items()) == pytest.approx(1)
     few = imbalance_of({"a": Pooled(1.0, 0.0, 1), "b": Pooled(0.1, 0.0, 1), "c": Pooled(1.0, 0.0, 1)}, sizes)
     assert few.ratios["b"] < 0.15 < few.ratios["c"]
-    assert (few.drowned, found.drowned) == (0, 0)
+    assert (few.share_far_below, found.share_far_below) == (0, 0)
     few = imbalance_of({"a": Pooled(1.0, 0.0, 1), "b": Pooled(0.05, 0.0, 1), "c": Pooled(0.06, 0.0, 1)}, sizes)
-    assert few.drowned == pytest.approx(0.9)
+    assert few.share_far_below == pytest.approx(0.9)
     assert imbalance_of({"unknown": Pooled(1.0, 0.0, 1)}, sizes) is None
     assert imbalance_of({}, sizes) is None
 
@@ -62,6 +66,22 @@ def test_layers_of_every_partition_have_a_place():
     assert place_of("blocks.3") == Place("block", "", 3)
     assert place_of("w1") == Place("w1", "", None)
     assert place_of("conv.weight") == Place("rest", "", None)
+
+
+def test_kinds_of_layers_come_in_the_order_of_the_model():
+    layers = ["blocks.0.zeta.weight", "blocks.0.alpha.weight", "blocks.0.alpha.bias", "blocks.1.zeta.weight", "conv"]
+    group = RunGroup("run", (), "#3f7fd4")
+    picture = layer_picture("test", "A test", [(group, {layer: Pooled(1.0, 0.1, 1) for layer in layers})])
+    titles = [re.search("zeta|alpha|outside the blocks", svg)[0] for svg in picture.svgs]
+    assert titles == ["zeta", "alpha", "outside the blocks"]
+    assert [entry.label for entry in picture.legend] == ["biases"]
+
+
+def test_the_tightest_epsilon_is_the_smaller_bound():
+    assert Epsilons(3.0, 2.5).tightest == 2.5
+    assert Epsilons(3.0, None).tightest == 3.0
+    assert read_claim({"cohort_size": 2, "epsilon_rdp": 3.0, "epsilon_pld": None}).epsilons == Epsilons(3.0, None)
+    assert read_claim({}).epsilons is None
 
 
 @given(st.floats(-12, 12), st.floats(0.01, 20))
@@ -91,7 +111,7 @@ def test_the_worst_tenth_is_at_least_one_speaker():
 
 # The bound
 
-TWO_LAYERS = Estimates(
+TWO_LAYERS = BoundEstimates(
     local_lr=0.1, local_steps=5, central_lr=0.01, steps=100, sampling_prob=0.5, xi=0.1,
     clip_norm=0.5, clip_norms={"a": 0.3, "b": 0.4}, sigma_dp=0.2, sizes={"a": 10, "b": 20}, trust={"a": 2.0, "b": 3.0},
     gradients={"a": 0.5, "b": 0.7}, variances={"a": 0.01, "b": 0.04}, local_variance=1.5, global_variance=0.25,
@@ -119,7 +139,7 @@ def test_every_term_is_what_the_theorems_print():
         "sampling of users": (0.0, 5 * e2 * total * (1 - q) / q, None),
         "variance of updates": (4 * e2 / xi2 * varied, 5 * e2 / (q * xi2) * varied, 0.05 * varied),
     }
-    found = {term.name: (term.theorem2, term.theorem3, term.corollary) for term in terms(TWO_LAYERS)}
+    found = {term.name: (term.theorem2, term.theorem3, term.corollary) for term in bound_terms(TWO_LAYERS)}
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         for one, other in zip(found[name], values, strict=True):
@@ -135,7 +155,7 @@ def test_kappa_is_negative_at_the_papers_own_rates():
 
 def test_the_bound_in_its_limits():
     def value(found, name):
-        return next(term for term in terms(found) if term.name == name)
+        return next(term for term in bound_terms(found) if term.name == name)
 
     unclipped = replace(TWO_LAYERS, clip_norms=None, clip_norm=None)
     for name in ("clipping bias", "variance of updates", "DP noise"):
@@ -145,5 +165,5 @@ def test_the_bound_in_its_limits():
     everyone = replace(TWO_LAYERS, sampling_prob=1.0)
     assert value(everyone, "sampling of users").theorem3 == 0
     older = replace(TWO_LAYERS, gradients=None, smoothness=None, local_variance=None, global_variance=None)
-    known = {term.name for term in terms(older) if term.theorem2 is not None}
+    known = {term.name for term in bound_terms(older) if term.theorem2 is not None}
     assert known == {"optimization", "DP noise"}

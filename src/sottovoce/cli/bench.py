@@ -97,9 +97,9 @@ def run(
     folders = describe_runs(chosen)
     print_results(chosen, shown, as_json=as_json)
     if report is not None:
-        from sottovoce.reports.page import make_report
+        from sottovoce.reports.page import report as write_report
 
-        make_report(folders, report, f"{name}: {chosen.bench.about}", [chosen.size.note])
+        write_report(folders, report, title=f"{name}: {chosen.bench.about}", lead=[chosen.size.note])
         note(f"The page is {report}.")
     if results is not None:
         from sottovoce.bench.result_tables import section
@@ -141,9 +141,9 @@ def _choose(name: str, size: SizeName, rows: str | None, seeds: int, out: Path) 
 def require_places(results: Path | None, section_name: str, report: Path | None) -> None:
     """Raise before any work where the table or the page could not be written at the end."""
     if results is not None:
-        from sottovoce.reports.markdown import require_place
+        from sottovoce.reports.markdown import require_section
 
-        require_place(results, section_name)
+        require_section(results, section_name)
     if report is not None:
         from sottovoce.reports.page import require_page
 

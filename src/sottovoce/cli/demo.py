@@ -35,7 +35,7 @@ def demo(
     from sottovoce.bench.results import collect, describe_runs
     from sottovoce.bench.story import DEMO, demo_run, story
     from sottovoce.reports.markdown import write_section
-    from sottovoce.reports.page import make_report
+    from sottovoce.reports.page import report
 
     run = demo_run(out=out, seeds=seeds, uniform=uniform)
     if dry_run:
@@ -52,7 +52,7 @@ def demo(
         print_results(run, shown, as_json=False)
     for sentence in sentences:
         note(sentence)
-    make_report(describe_runs(run), page, run.bench.about, [*sentences, run.size.note])
+    report(describe_runs(run), page, title=run.bench.about, lead=[*sentences, run.size.note])
     note(f"The whole story, with figures: {page}")
     if results is not None:
         command = f"sotto demo{seeds_option(seeds)}{' --uniform' if uniform else ''}"

@@ -1,4 +1,4 @@
-"""Sections of a Markdown file that a command writes, between two comments; everything else in the file is kept."""
+"""Sections of a Markdown file that commands generate, marked by two comments. The rest of the file stays as it is."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ from sottovoce.files import written_whole
 
 
 def write_section(path: Path, name: str, text: str) -> None:
-    """Replace the section NAME of a file, or add it at the end; a file that is not there is made."""
-    before = require_place(path, name)
-    begin, end = _marks(name)
+    """Replace the section `name` of a file, or append it; create the file if there is none."""
+    before = require_section(path, name)
+    begin, end = _markers(name)
     section = f"{begin}\n{text.strip()}\n{end}"
     if begin in before:
         head, _, rest = before.partition(begin)
@@ -20,22 +20,26 @@ def write_section(path: Path, name: str, text: str) -> None:
         file.write(after.encode())
 
 
-def require_place(path: Path, name: str) -> str:
-    """Raise DataError where the section NAME could not be written into a file; return what the file has now.
+def require_section(path: Path, name: str) -> str:
+    """Return the text of a file; raise DataError if the section `name` cannot be written into it.
 
-    A command that works for an hour calls this first.
+    Long commands call this before they start working.
     """
-    begin, end = _marks(name)
+    begin, end = _markers(name)
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise DataError(f"{path} cannot be written: it is a folder, or in one that is not there. Give a Markdown file.")
+        raise DataError(
+            f"{path} cannot be written: it is a folder, or its folder does not exist. Give a Markdown file."
+        )
     try:
-        found = path.read_text(encoding="utf-8") if path.exists() else ""
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
     except UnicodeDecodeError:
         raise DataError(f"{path} is not a text file in UTF-8. Give a Markdown file.") from None
-    if found.count(begin) > 1 or found.count(begin) != found.count(end) or found.find(begin) > found.find(end):
-        raise DataError(f"{path} should have one {begin} and one {end} after it. Mend it and run the command again.")
-    return found
+    if text.count(begin) > 1 or text.count(begin) != text.count(end) or text.find(begin) > text.find(end):
+        raise DataError(
+            f"{path} should have one {begin} and one {end} after it. Repair it, then run the command again."
+        )
+    return text
 
 
-def _marks(name: str) -> tuple[str, str]:
+def _markers(name: str) -> tuple[str, str]:
     return f"<!-- begin {name} -->", f"<!-- end {name} -->"

@@ -1,11 +1,10 @@
-"""The page of one or several runs: one HTML file that needs nothing else, and beside it a folder with every figure and
-every number.
+"""A report: one HTML page about one or several runs, and a folder with every figure and every number.
 
-    report.html                   all of it; works offline, without scripts, light and dark, on a phone
-    report_files/*.png, *.csv     each figure as a picture, each part's numbers as they are
+    report.html                   the whole page; it works offline, without scripts, in light and dark colours
+    report_files/*.png, *.csv     each figure as a picture, the numbers of each section unrounded
 
-Every file is written whole, and nothing is written where a run cannot be read or its ledger does not hold. What a run
-did not note is said in one line, and the rest is shown.
+Each file is written completely or not at all. If a run cannot be read or its ledger is invalid, nothing is written.
+Where a run did not log something, the page says so and shows the rest.
 """
 
 import csv
@@ -17,59 +16,103 @@ from pathlib import Path
 
 from sottovoce.errors import DataError
 from sottovoce.files import existing_parent, make_folder, written_whole
-from sottovoce.reports.drawing.blocks import Part, Sheet, esc
-from sottovoce.reports.drawing.style import STYLE
-from sottovoce.reports.parts.bound import bound
-from sottovoce.reports.parts.curves import over_epsilon, over_steps
-from sottovoce.reports.parts.dynamics import dynamics
-from sottovoce.reports.parts.layers import norms, scaling
-from sottovoce.reports.parts.lead import sentences
-from sottovoce.reports.parts.origin import origin
-from sottovoce.reports.parts.people import people
-from sottovoce.reports.parts.privacy import privacy, require_ledgers
-from sottovoce.reports.parts.results import headline
-from sottovoce.reports.reading.groups import Group, groups_of
-from sottovoce.reports.reading.records import read_records
+from sottovoce.reports.drawing import STYLE, CsvTable, Section, esc
+from sottovoce.reports.reading import RunGroup, RunRecord, all_runs, group_runs, read_records
+from sottovoce.reports.sections import SECTIONS, lead_sentences
 from sottovoce.version import VERSION
 
-_PARTS = (headline, over_steps, over_epsilon, norms, dynamics, scaling, people, privacy, bound, origin)
+PAGE_NAME = "report.html"
+
+AnyPath = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
-class Written:
-    """What a report consists of."""
+class Report:
+    """A written report."""
 
     page: Path
-    files: tuple[Path, ...]
-    groups: tuple[Group, ...]
+    files: tuple[Path, ...]  # the figures and tables beside the page
+    groups: tuple[RunGroup, ...]
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        """The runs of the report, in the order of the page."""
+        return all_runs(self.groups)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the figures and tables."""
+        return files_folder(self.page)
 
 
-def make_report(runs: Sequence[Path], out: Path, title: str, lead: Sequence[str] = ()) -> Written:
-    """Write the page of some runs and return what was written; `lead` are sentences before the page's own."""
-    require_page(out)
-    records = read_records(runs)
-    require_ledgers(records)
-    groups = groups_of(records)
-    parts = [make(groups) for make in _PARTS]
-    folder = out.with_name(f"{out.stem}_files")
+def report(
+    runs: AnyPath | Sequence[AnyPath],
+    out: AnyPath | None = None,
+    *,
+    title: str | None = None,
+    lead: Sequence[str] = (),
+) -> Report:
+    """Write the report of one or several runs and return it.
+
+    `runs` are folders of runs, central or federated, finished or not. By default the page is `report.html` in the
+    folder of a single run, or in the folder that contains all runs, and its title is the names of the runs. `lead`
+    are sentences to show before the page's own.
+
+    Raises DataError where a run cannot be read or the page cannot be written, PrivacyError where a ledger is invalid.
+
+    Example: report(["runs/dim", "runs/global"], out="report.html")
+    """
+    folders = [Path(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
+    for folder in folders:
+        if not folder.is_dir():
+            raise DataError(f"There is no folder {folder}. Give the folders of runs.")
+    records = read_records(folders)
+    page = default_page(folders) if out is None else Path(out)
+    require_page(page)
+    for record in records:
+        _ = record.verified_ledger  # raises here, before anything is drawn or written
+    groups = group_runs(records)
+    sections = [section(groups) for section in SECTIONS]
+    files = _write_files(sections, files_folder(page))
+    sentences = [*filter(None, lead), *lead_sentences(groups)]
+    _write(page, _html(title or default_title(folders), sentences, sections, files_folder(page).name).encode())
+    return Report(page, tuple(files), tuple(groups))
+
+
+def default_page(folders: Sequence[Path]) -> Path:
+    """Return the default place of a page: in the run, or in the folder that contains all runs."""
+    if len(folders) == 1:
+        return folders[0] / PAGE_NAME
+    return Path(os.path.commonpath([folder.absolute().parent for folder in folders])) / PAGE_NAME
+
+
+def default_title(folders: Sequence[Path]) -> str:
+    """Return the names of the runs, or of the first two and the number of the others."""
+    names = list(dict.fromkeys(folder.absolute().name for folder in folders))
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} other runs"
+
+
+def files_folder(page: Path) -> Path:
+    """Return the folder of a page's figures and tables."""
+    return page.with_name(f"{page.stem}_files")
+
+
+def require_page(page: Path) -> None:
+    """Raise DataError if a page cannot be written here; long commands call this before they start working."""
+    if page.is_dir():
+        raise DataError(f"{page} is a folder. Give a file for the page, such as {page / PAGE_NAME}.")
+    above = existing_parent(page.parent)
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise DataError(f"{page} cannot be written: {above} is not a writable folder. Choose another place.")
+
+
+def _write_files(sections: Sequence[Section], folder: Path) -> list[Path]:
     make_folder(folder.absolute())
     files = []
-    for part in parts:
-        for picture in part.pictures:
-            files.append(_write(folder / f"{picture.name}.png", picture.png))
-        for sheet in part.sheets:
-            files.append(_write(folder / f"{sheet.name}.csv", _csv(sheet)))
-    _write(out, _page(title, [*filter(None, lead), *sentences(groups)], parts, folder.name).encode())
-    return Written(out, tuple(files), tuple(groups))
-
-
-def require_page(out: Path) -> None:
-    """Raise DataError where a page could not be written; a command that works for an hour calls this first."""
-    if out.is_dir():
-        raise DataError(f"{out} is a folder. Give a file for the page, such as {out / 'report.html'}.")
-    above = existing_parent(out.parent)
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise DataError(f"{out} cannot be written: {above} is no folder that may be written to. Give another place.")
+    for section in sections:
+        files += [_write(folder / f"{picture.name}.png", picture.png) for picture in section.pictures]
+        files += [_write(folder / f"{table.name}.csv", _csv(table)) for table in section.tables]
+    return files
 
 
 def _write(path: Path, content: bytes) -> Path:
@@ -78,25 +121,25 @@ def _write(path: Path, content: bytes) -> Path:
     return path
 
 
-def _csv(sheet: Sheet) -> bytes:
+def _csv(table: CsvTable) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(sheet.header)
-    writer.writerows(sheet.rows)
+    writer.writerow(table.header)
+    writer.writerows(table.rows)
     return text.getvalue().encode()
 
 
-def _page(title: str, lead: Sequence[str], parts: Sequence[Part], folder: str) -> str:
-    first = "".join(f'<p class="lead">{esc(sentence)}</p>' for sentence in lead)
-    links = "".join(f'<a href="#{part.key}">{esc(part.title)}</a> ' for part in parts)
-    body = "\n".join(part.render() for part in parts)
+def _html(title: str, lead: Sequence[str], sections: Sequence[Section], folder_name: str) -> str:
+    paragraphs = "".join(f'<p class="lead">{esc(sentence)}</p>' for sentence in lead)
+    links = "".join(f'<a href="#{section.key}">{esc(section.title)}</a> ' for section in sections)
+    body = "\n".join(section.render() for section in sections)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
         f"<title>{esc(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<header><h1>{esc(title)}</h1>{first}<nav>{links}</nav></header>\n<main>\n{body}\n</main>\n"
-        f"<footer>Made by sotto {esc(VERSION)}. Figures as PNG and all numbers as CSV are in the folder "
-        f"<code>{esc(folder)}</code> beside this page. Diagnostics on this page are computed from private data of the "
-        "training: share it only with those who may see them.</footer>\n</body>\n</html>\n"
+        f"<header><h1>{esc(title)}</h1>{paragraphs}<nav>{links}</nav></header>\n<main>\n{body}\n</main>\n"
+        f"<footer>Made by sotto {esc(VERSION)}. The folder <code>{esc(folder_name)}</code> beside this page has every "
+        "figure as PNG and every number as CSV. The diagnostics on this page are computed from private training data: "
+        "share them only with people who may see that data.</footer>\n</body>\n</html>\n"
     )

@@ -1,7 +1,8 @@
-"""Pictures that fit a phone and a wide screen, a light and a dark page, and paper.
+"""Pictures that fit a phone, a wide screen and paper, in light and dark colours.
 
-A picture is one or more panels. In the page each panel is an SVG of its own, so that they flow into as many columns as
-there is room for; ink and grid take the page's colours. As a file, all panels stand in one PNG, on white.
+A picture consists of one or more panels. On the page, each panel is an SVG of its own, so the panels fill as many
+columns as fit the screen, and text and grid lines take the page's colours. The PNG file shows all panels together on
+white.
 """
 
 import io
@@ -22,7 +23,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from sottovoce.reports.drawing.numbers import number
 
-INK, GRID = "#2b2d31", "#d6d8dc"  # in an SVG they become the page's own
+INK, GRID = "#2b2d31", "#d6d8dc"  # in an SVG, the page's own colours replace them
 _STYLE: Any = {
     "font.size": 9.0,
     "axes.edgecolor": GRID,
@@ -52,8 +53,8 @@ _NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 
 
 @dataclass(frozen=True)
-class Key:
-    """What a colour or a kind of line stands for."""
+class LegendEntry:
+    """The meaning of a colour or a line style."""
 
     label: str
     colour: str
@@ -62,32 +63,32 @@ class Key:
 
 @dataclass(frozen=True)
 class Panel:
-    """One small picture: a title and what draws it."""
+    """One panel of a picture: its title and the function that draws it."""
 
     title: str
     draw: Callable[[Axes], None]
-    height: float = 1.0  # relative to the others
+    height: float = 1.0  # relative to the usual height
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A finished picture."""
+    """A picture, drawn: an SVG for each panel, and one PNG."""
 
     name: str
     alt: str
     svgs: tuple[str, ...]
     png: bytes
-    keys: tuple[Key, ...]
+    legend: tuple[LegendEntry, ...]
     wide: bool
 
 
 def make_picture(
-    name: str, alt: str, panels: Sequence[Panel], keys: Sequence[Key] = (), *, wide: bool = False
+    name: str, alt: str, panels: Sequence[Panel], legend: Sequence[LegendEntry] = (), *, wide: bool = False
 ) -> Picture:
-    """Draw the panels twice: each as an SVG, and all of them as one PNG."""
+    """Draw the panels, each as an SVG and all together as a PNG; `alt` describes the picture to screen readers."""
     with mpl.rc_context(_STYLE):
-        svgs = tuple(_svg(panel, f"{name}-{place}", wide) for place, panel in enumerate(panels))
-        return Picture(name, alt, svgs, _png(panels, keys, wide), tuple(keys), wide)
+        svgs = tuple(_svg(panel, f"{name}-{index}", wide) for index, panel in enumerate(panels))
+        return Picture(name, alt, svgs, _png(panels, legend, wide), tuple(legend), wide)
 
 
 def _svg(panel: Panel, prefix: str, wide: bool) -> str:
@@ -99,15 +100,14 @@ def _svg(panel: Panel, prefix: str, wide: bool) -> str:
     panel.draw(axes)
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata=_NO_METADATA)
-    return _in_page(buffer.getvalue(), prefix)
+    return _embedded(buffer.getvalue(), prefix)
 
 
-def _in_page(svg: str, prefix: str) -> str:
-    """Make an SVG part of a page: its size and colours from the page, its names its own."""
+def _embedded(svg: str, prefix: str) -> str:
+    """Return an SVG for use inside a page: it takes size and colours from the page, and its ids get the prefix."""
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(
-        r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1), count=1
-    )
+    for side in ("width", "height"):
+        svg = re.sub(rf'(<svg[^>]*?) {side}="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}-", svg)
     svg = re.sub(r'xlink:href="#', f'xlink:href="#{prefix}-', svg)
@@ -115,44 +115,43 @@ def _in_page(svg: str, prefix: str) -> str:
     return svg.replace(INK, "currentColor").replace(GRID, "var(--grid)").replace("<svg", '<svg aria-hidden="true"', 1)
 
 
-def _png(panels: Sequence[Panel], keys: Sequence[Key], wide: bool) -> bytes:
+def _png(panels: Sequence[Panel], legend: Sequence[LegendEntry], wide: bool) -> bytes:
     columns = 1 if wide or len(panels) == 1 else 2 if len(panels) in (2, 4) else 3
     rows = -(-len(panels) // columns)
     width, height = WIDE if wide else SMALL
     tallest = max(panel.height for panel in panels)
-    figure = Figure(figsize=(width * columns, height * tallest * rows + 0.22 * len(keys)), layout="constrained")
+    figure = Figure(figsize=(width * columns, height * tallest * rows + 0.22 * len(legend)), layout="constrained")
     FigureCanvasAgg(figure)
-    for place, panel in enumerate(panels):
-        axes = figure.add_subplot(rows, columns, place + 1)
+    for position, panel in enumerate(panels, 1):
+        axes = figure.add_subplot(rows, columns, position)
         axes.set_title(panel.title)
         panel.draw(axes)
-    if keys:
-        handles = [Line2D([], [], color=key.colour, linestyle="--" if key.dashed else "-") for key in keys]
-        figure.legend(handles, [key.label for key in keys], loc="outside lower left")
+    if legend:
+        handles = [Line2D([], [], color=entry.colour, linestyle="--" if entry.dashed else "-") for entry in legend]
+        figure.legend(handles, [entry.label for entry in legend], loc="outside lower left")
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     return buffer.getvalue()
 
 
 def log_axis(axes: Axes, axis: Axis, values: Sequence[float], span: tuple[float, float] | None = None) -> None:
-    """Make an axis logarithmic, over the values or the given span, with a few plain labels."""
+    """Make an axis logarithmic, with a few plain labels; without a span it covers the positive values."""
     positive = [value for value in values if value > 0]
     if span is None:
         low, high = (min(positive), max(positive)) if positive else (0.1, 1.0)
         margin = max((high / low) ** 0.06, 1.04)
         span = (low / margin, high * margin)
-    along = axis is axes.xaxis
-    (axes.set_xscale if along else axes.set_yscale)("log")
-    (axes.set_xlim if along else axes.set_ylim)(*span)
+    horizontal = axis is axes.xaxis
+    (axes.set_xscale if horizontal else axes.set_yscale)("log")
+    (axes.set_xlim if horizontal else axes.set_ylim)(*span)
     axis.set_major_locator(FixedLocator(log_ticks(*span)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return three to seven round numbers between two positive ones; near each other, evenly spaced ones."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    decades = range(first, last + 1)
+    """Return one to seven round numbers between two positive ones; three or more unless the ends are very close."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for stride in range(8, 0, -1):
         ticks = [10.0**power for power in decades if power % stride == 0 and low <= 10.0**power <= high]
         if 4 <= len(ticks) <= 7:
@@ -161,6 +160,11 @@ def log_ticks(low: float, high: float) -> list[float]:
         ticks = [digit * 10.0**power for power in decades for digit in digits if low <= digit * 10.0**power <= high]
         if 3 <= len(ticks) <= 7:
             return ticks
+    return _even_ticks(low, high)
+
+
+def _even_ticks(low: float, high: float) -> list[float]:
+    """Return evenly spaced numbers, for ends less than a decade apart."""
     for most in (4, 5, 6, 7):
         evenly = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
         ticks = [float(tick) for tick in evenly if low <= tick <= high]
@@ -170,9 +174,12 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def thinned(xs: Sequence[float], ys: Sequence[float], most: int = 240) -> tuple[list[float], list[float]]:
-    """Return a curve of at most so many points: means over neighbours."""
+    """Return a curve with at most `most` points: each is the mean of neighbouring points."""
     size = -(-len(xs) // most) or 1
-    parts = range(0, len(xs), size)
-    return [sum(xs[p : p + size]) / len(xs[p : p + size]) for p in parts], [
-        sum(ys[p : p + size]) / len(ys[p : p + size]) for p in parts
-    ]
+    starts = range(0, len(xs), size)
+    return _means(xs, starts, size), _means(ys, starts, size)
+
+
+def _means(values: Sequence[float], starts: Sequence[int], size: int) -> list[float]:
+    chunks = (values[start : start + size] for start in starts)
+    return [sum(chunk) / len(chunk) for chunk in chunks]

@@ -1,15 +1,15 @@
-"""Numbers as people read them. Privacy is never rounded in our favour."""
+"""Numbers formatted for readers. An epsilon is always rounded up, so it never looks more private than it is."""
 
 import math
 
 from sottovoce.privacy.accounting import rounded_up
 
 NONE = "–"
-PROTECTS_NOBODY = 50.0  # an epsilon beyond this is said to be what it is
+PROTECTS_NOBODY = 50.0  # the page says that a larger epsilon is no protection
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """Return a share in percent, without the sign."""
+    """Return a share in percent, without the percent sign."""
     return NONE if share is None or not math.isfinite(share) else f"{100 * share:.{digits}f}"
 
 
@@ -19,14 +19,14 @@ def epsilon(value: float | None) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a number with some digits: 0.00123, 12.3, 3e-6, 1.2e9."""
+    """Return a number with this many significant digits: 0.00123, 12.3, 3e-6, 1.2e9."""
     if value is None or not math.isfinite(value):
         return NONE
     return _short_exponent(f"{value:.{digits}g}")
 
 
 def count(value: float | None) -> str:
-    """Return how many, with separators: 34,753; 204,800; 69.5 million."""
+    """Return a count with separators: 34,753; 204,800; 69.5 million."""
     if value is None:
         return NONE
     if value >= 1e6 and value % 1000 == 0:

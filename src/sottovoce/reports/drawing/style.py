@@ -1,4 +1,7 @@
-"""How the page looks: one column, calm, light or dark as the reader's screen is. No script, nothing from elsewhere."""
+"""The style sheet of the page: one column, in the light or dark colours that the reader's system prefers.
+
+It needs no script, no web font and no other file.
+"""
 
 STYLE = """
 :root {
@@ -19,7 +22,7 @@ body {
   font: 1.0625rem/1.6 Charter, "Bitstream Charter", "Sitka Text", Cambria, Georgia, serif;
   overflow-wrap: break-word;
 }
-h1, h2, h3, table, nav, figure, summary, .keys, .note, .warning, .caption, .muted, footer {
+h1, h2, h3, table, nav, figure, summary, .legend, .note, .warning, .caption, .muted, footer {
   font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif;
 }
 h1 { font-size: 1.9rem; line-height: 1.2; letter-spacing: -0.015em; margin: 0 0 1rem; text-wrap: balance; }
@@ -67,8 +70,8 @@ figcaption { margin-top: 0.6rem; }
 .panel text {
   font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif;
 }
-.keys { list-style: none; padding: 0; margin: 0 0 0.7rem; display: flex; flex-wrap: wrap; gap: 0.2rem 1.3rem; }
-.keys { font-size: 0.86rem; max-width: none; }
+.legend { list-style: none; padding: 0; margin: 0 0 0.7rem; display: flex; flex-wrap: wrap; gap: 0.2rem 1.3rem; }
+.legend { font-size: 0.86rem; max-width: none; }
 .swatch { display: inline-block; width: 1.5rem; height: 0; margin-right: 0.5rem; vertical-align: 0.28em; }
 details { border-bottom: 1px solid var(--line); }
 section > details:last-child { border-bottom: 0; }

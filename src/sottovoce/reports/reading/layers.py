@@ -1,7 +1,8 @@
-"""What a run's log says of its layers: norms of users' deltas, signal and noise, trust ratios; over all steps.
+"""Values per layer from a run's metrics: norms of users' deltas, signal-to-noise ratios, trust ratios.
 
-A step's log holds mean and std over its users. Over all users of all steps they are pooled by the law of total
-variance: the mean of the variances plus the variance of the means, each step counting by its users.
+A line of the metrics holds the mean and the standard deviation over the users of one step. Over all users of all steps
+they are pooled by the law of total variance: the mean of the variances plus the variance of the means, where each step
+is weighted by its number of users.
 """
 
 import math
@@ -11,41 +12,23 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from sottovoce.model.transformer import KINDS
 from sottovoce.reports.reading.metrics import Line
-from sottovoce.reports.reading.records import Record
+from sottovoce.reports.reading.records import RunRecord
 
-_IN_BLOCK = re.compile(r"blocks\.(\d+)(?:\.(\w+)(?:\.(\w+))?)?$")
+ReadLayers = Callable[[Line], Mapping[str, float | None]]
+"""Reads a value for every layer from a line of the metrics."""
 
-
-@dataclass(frozen=True)
-class Pooled:
-    """Mean and std of something over so many."""
-
-    mean: float
-    std: float
-    count: int
-
-    @property
-    def rms(self) -> float:
-        """The root of the mean square."""
-        return math.hypot(self.mean, self.std)
-
-
-def pooled(parts: Iterable[tuple[float, float, int]]) -> Pooled | None:
-    """Return mean and std over several groups of given mean, std and size; None where all are empty."""
-    known = [(mean, std, count) for mean, std, count in parts if count > 0]
-    total = sum(count for *_, count in known)
-    if not total:
-        return None
-    mean = math.fsum(count * mean for mean, _, count in known) / total
-    variance = math.fsum(count * (std**2 + (one - mean) ** 2) for one, std, count in known) / total
-    return Pooled(mean, math.sqrt(variance), total)
+FAR_BELOW = 0.1
+"""A layer whose imbalance is below this has a tenth of the movement that its size would give it."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a layer stands: its kind (ln1, wqkv, ...; `block` for a whole one; `rest`), its tensor, its block."""
+    """The place of a layer in the model.
+
+    `kind` is its role in a block ("wqkv"; "block" for a whole block) or, outside the blocks, its own name or "rest".
+    `tensor` is "weight", "bias" or "". `block` is None for a layer that lies in no single block.
+    """
 
     kind: str
     tensor: str
@@ -53,107 +36,56 @@ class Place:
 
 
 def place_of(layer: str) -> Place:
-    """Return where a layer of any partition stands."""
-    found = _IN_BLOCK.match(layer)
-    if found:
-        return Place(found[2] or "block", found[3] or "", int(found[1]))
-    return Place(layer if layer in KINDS else "rest", "", None)
-
-
-def private(line: Line) -> Mapping[str, Any]:
-    """Return what stands under `not_private` in a line of the metrics."""
-    inside = line.get("not_private")
-    return inside if isinstance(inside, Mapping) else {}
-
-
-def _users(line: Line) -> int:
-    inside = private(line)
-    return int(inside.get("cohort") or 0) - int(inside.get("failed_users") or 0)
-
-
-def layer_values(line: Line, name: str) -> Mapping[str, float]:
-    """Return a value of every layer from a line of the metrics; empty where the run did not note it."""
-    layers = private(line).get("layers")
-    found = layers.get(name) if isinstance(layers, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
-def delta_norms(record: Record) -> dict[str, Pooled]:
-    """Return |Delta_h| of every layer over all users and steps, before clipping."""
-    parts: dict[str, list[tuple[float, float, int]]] = {}
-    for line in record.steps:
-        stds = layer_values(line, "delta_norm_std")
-        for layer, mean in layer_values(line, "delta_norm").items():
-            parts.setdefault(layer, []).append((mean, stds.get(layer, 0.0), _users(line)))
-    return {layer: found for layer, one in parts.items() if (found := pooled(one)) is not None}
-
-
-def central_norms(record: Record) -> dict[str, Pooled]:
-    """Return the gradient's norm of every layer over the steps of a central run that noted it."""
-    parts: dict[str, list[tuple[float, float, int]]] = {}
-    for line in record.steps:
-        for layer, norm in (line.get("layer_gradient_norms") or {}).items():
-            parts.setdefault(layer, []).append((norm, 0.0, 1))
-    return {layer: found for layer, one in parts.items() if (found := pooled(one)) is not None}
-
-
-FAR_BELOW = 0.1  # of an even share
+    """Return the place of a layer of any partition."""
+    # The only code in the reports that depends on the names of the model's parameters, such as blocks.3.w1.weight.
+    parts = re.fullmatch(r"blocks\.(\d+)(?:\.(\w+)(?:\.(\w+))?)?", layer)
+    if parts:
+        return Place(parts[2] or "block", parts[3] or "", int(parts[1]))
+    return Place("rest" if "." in layer else layer, "", None)
 
 
 @dataclass(frozen=True)
-class Imbalance:
-    """(|Delta_h| / |Delta|) / sqrt(d_h / D) of every layer: 1 everywhere where deltas are spread evenly.
+class Pooled:
+    """The mean and the standard deviation of `count` values."""
 
-    Norms are root mean squares over users and steps, so that the squares, weighted by d_h / D, have the mean 1.
-    """
-
-    ratios: Mapping[str, float]
-    sizes: Mapping[str, int]
+    mean: float
+    std: float
+    count: int
 
     @property
-    def drowned(self) -> float:
-        """The share of all parameters that lie in layers with less than FAR_BELOW: noise drowns those first."""
-        return sum(self.sizes[layer] for layer, ratio in self.ratios.items() if ratio < FAR_BELOW) / sum(
-            self.sizes.values()
-        )
-
-    @property
-    def least(self) -> float:
-        """Of the layer that moves least for its size."""
-        return min(self.ratios.values())
-
-    @property
-    def median(self) -> float:
-        """Of the layer in the middle."""
-        return median(self.ratios.values())
-
-    @property
-    def most(self) -> float:
-        """Of the layer that moves most for its size."""
-        return max(self.ratios.values())
+    def rms(self) -> float:
+        """The root mean square."""
+        return math.hypot(self.mean, self.std)
 
 
-def imbalance_of(norms: Mapping[str, Pooled], sizes: Mapping[str, int]) -> Imbalance | None:
-    """Return how unevenly deltas of these norms are spread over layers of these sizes; None where that is not known."""
-    if not norms or not norms.keys() <= sizes.keys():
+def pooled(samples: Iterable[tuple[float, float, int]]) -> Pooled | None:
+    """Pool samples given as (mean, std, count); return None where all of them are empty."""
+    known = [(mean, std, count) for mean, std, count in samples if count > 0]
+    total = sum(count for *_, count in known)
+    if not total:
         return None
-    whole = math.sqrt(math.fsum(norm.rms**2 for norm in norms.values()))
-    own = {layer: sizes[layer] for layer in norms}
-    if not whole:
-        return None
-    parameters = sum(own.values())
-    return Imbalance(
-        {layer: norm.rms / whole / math.sqrt(own[layer] / parameters) for layer, norm in norms.items()}, own
-    )
+    mean = math.fsum(count * own for own, _, count in known) / total
+    variance = math.fsum(count * (std**2 + (own - mean) ** 2) for own, std, count in known) / total
+    return Pooled(mean, math.sqrt(variance), total)
 
 
-Find = Callable[[Line], Mapping[str, float | None]]
+def diagnostics(line: Line) -> Mapping[str, Any]:
+    """Return the diagnostics of a step: the values under `not_private`; empty where they are switched off."""
+    values = line.get("not_private")
+    return values if isinstance(values, Mapping) else {}
+
+
+def layer_values(line: Line, name: str) -> Mapping[str, float]:
+    """Return a diagnostic of every layer; empty where the run did not log it."""
+    layers = diagnostics(line).get("layers")
+    values = layers.get(name) if isinstance(layers, Mapping) else None
+    return values if isinstance(values, Mapping) else {}
 
 
 def signal_to_noise(line: Line) -> Mapping[str, float | None]:
     """Return the signal-to-noise ratio of every layer in one step."""
-    found = private(line).get("signal_to_noise")
-    return found if isinstance(found, Mapping) else {}
+    values = diagnostics(line).get("signal_to_noise")
+    return values if isinstance(values, Mapping) else {}
 
 
 def trust_ratios(line: Line) -> Mapping[str, float | None]:
@@ -161,16 +93,91 @@ def trust_ratios(line: Line) -> Mapping[str, float | None]:
     return line.get("trust_ratios") or {}
 
 
-def over_steps(record: Record, find: Find) -> dict[str, list[float]]:
-    """Return the values of every layer in all steps that have one."""
+def delta_norms(record: RunRecord) -> dict[str, Pooled]:
+    """Return |Delta_h| before clipping for every layer, over all users of all steps."""
+    samples: dict[str, list[tuple[float, float, int]]] = {}
+    for line in record.steps:
+        stds = layer_values(line, "delta_norm_std")
+        for layer, mean in layer_values(line, "delta_norm").items():
+            samples.setdefault(layer, []).append((mean, stds.get(layer, 0.0), _users(line)))
+    return _pooled_by_layer(samples)
+
+
+def central_norms(record: RunRecord) -> dict[str, Pooled]:
+    """Return the norm of the gradient for every layer of a central run, over the steps that logged it."""
+    samples: dict[str, list[tuple[float, float, int]]] = {}
+    for line in record.steps:
+        for layer, norm in (line.get("layer_gradient_norms") or {}).items():
+            samples.setdefault(layer, []).append((norm, 0.0, 1))
+    return _pooled_by_layer(samples)
+
+
+def _users(line: Line) -> int:
+    """Return the number of users whose deltas entered a step."""
+    values = diagnostics(line)
+    return int(values.get("cohort") or 0) - int(values.get("failed_users") or 0)
+
+
+def _pooled_by_layer(samples: Mapping[str, list[tuple[float, float, int]]]) -> dict[str, Pooled]:
+    return {layer: result for layer, own in samples.items() if (result := pooled(own)) is not None}
+
+
+def over_steps(record: RunRecord, read: ReadLayers) -> dict[str, list[float]]:
+    """Return for every layer its values in all steps that have one."""
     values: dict[str, list[float]] = {}
     for line in record.steps:
-        for layer, value in find(line).items():
+        for layer, value in read(line).items():
             if value is not None:
                 values.setdefault(layer, []).append(value)
     return values
 
 
-def mean_over_steps(record: Record, find: Find) -> dict[str, float]:
-    """Return the mean over steps of every layer's value."""
-    return {layer: math.fsum(values) / len(values) for layer, values in over_steps(record, find).items()}
+def mean_over_steps(record: RunRecord, read: ReadLayers) -> dict[str, float]:
+    """Return for every layer the mean of its values over the steps."""
+    return {layer: math.fsum(values) / len(values) for layer, values in over_steps(record, read).items()}
+
+
+@dataclass(frozen=True)
+class Imbalance:
+    """(|Delta_h| / |Delta|) / sqrt(d_h / D) for every layer h.
+
+    The ratio is 1 in every layer if users' deltas are spread evenly over the parameters. Norms are root mean squares
+    over users and steps, so the mean of the squared ratios, weighted by d_h / D, is 1.
+    """
+
+    ratios: Mapping[str, float]
+    sizes: Mapping[str, int]
+
+    @property
+    def share_far_below(self) -> float:
+        """The share of all parameters in layers with a ratio below FAR_BELOW: noise drowns these layers first."""
+        far_below = sum(self.sizes[layer] for layer, ratio in self.ratios.items() if ratio < FAR_BELOW)
+        return far_below / sum(self.sizes.values())
+
+    @property
+    def least(self) -> float:
+        """The smallest ratio."""
+        return min(self.ratios.values())
+
+    @property
+    def median(self) -> float:
+        """The median ratio."""
+        return median(self.ratios.values())
+
+    @property
+    def most(self) -> float:
+        """The largest ratio."""
+        return max(self.ratios.values())
+
+
+def imbalance_of(norms: Mapping[str, Pooled], sizes: Mapping[str, int]) -> Imbalance | None:
+    """Return the imbalance of deltas with these norms; None where a layer's size is unknown or all norms are 0."""
+    if not norms or not norms.keys() <= sizes.keys():
+        return None
+    whole = math.sqrt(math.fsum(norm.rms**2 for norm in norms.values()))
+    if not whole:
+        return None
+    own = {layer: sizes[layer] for layer in norms}
+    parameters = sum(own.values())
+    ratios = {layer: norm.rms / whole / math.sqrt(own[layer] / parameters) for layer, norm in norms.items()}
+    return Imbalance(ratios, own)

@@ -1,0 +1,180 @@
+"""The elements of the page (paragraphs, tables, figures, collapsible blocks) and the CSV tables saved beside it.
+
+The HTML in these classes is written by this package. Text from outside (names, paths, settings) must go through `esc`
+before it becomes part of it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from sottovoce.reports.drawing.charts import INK, LegendEntry, Picture
+
+CsvValue = str | int | float | None
+
+
+def esc(text: object) -> str:
+    """Return text with the special characters of HTML escaped."""
+    return escape(str(text), quote=True)
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A paragraph of text."""
+
+    html: str
+    kind: str = ""  # "note", "warning", or "" for ordinary text
+
+    def render(self) -> str:
+        """Return the HTML."""
+        return f"<p{_class(self.kind)}>{self.html}</p>"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A table cell with a style class of its own, or one that spans several rows."""
+
+    html: str
+    rows: int = 1
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Band:
+    """A heading that spans several columns, above the header of a table."""
+
+    html: str
+    columns: int
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class HtmlTable:
+    """A table; on a narrow screen it scrolls sideways in its own box."""
+
+    header: Sequence[str | Cell]
+    rows: Sequence[Sequence[str | Cell]]
+    caption: str = ""
+    text_columns: int = 1  # the first columns hold text, the others numbers
+    bands: Sequence[Band] = ()
+    sticky: bool = False  # the first column stays in view while the others scroll
+
+    def render(self) -> str:
+        """Return the HTML."""
+        bands = "".join(f'<th colspan="{band.columns}"{_class(band.kind)}>{band.html}</th>' for band in self.bands)
+        bands = f'<tr class="bands">{bands}</tr>' if bands else ""
+        header = "".join(self._cell(name, column, "th") for column, name in enumerate(self.header))
+        rows = "".join(self._row(row) for row in self.rows)
+        sticky = " sticky" if self.sticky else ""
+        caption = f'<p class="caption">{self.caption}</p>' if self.caption else ""
+        return (
+            f'<div class="scroll{sticky}" tabindex="0"><table><thead>{bands}<tr>{header}</tr></thead>'
+            f"<tbody>{rows}</tbody></table></div>{caption}"
+        )
+
+    def _row(self, row: Sequence[str | Cell]) -> str:
+        spanned = len(self.header) - len(row)  # leading cells that a row above spans
+        return f"<tr>{''.join(self._cell(cell, spanned + place, 'td') for place, cell in enumerate(row))}</tr>"
+
+    def _cell(self, content: str | Cell, column: int, tag: str) -> str:
+        cell = content if isinstance(content, Cell) else Cell(content)
+        kind = " ".join(filter(None, ("text" if column < self.text_columns else "", cell.kind)))
+        rows = f' rowspan="{cell.rows}"' if cell.rows > 1 else ""
+        return f"<{tag}{rows}{_class(kind)}>{cell.html}</{tag}>"
+
+
+def _class(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""
+
+
+@dataclass(frozen=True)
+class CaptionedFigure:
+    """A picture with its legend and a caption."""
+
+    picture: Picture
+    caption: str
+
+    def render(self) -> str:
+        """Return the HTML: the legend, every panel, the caption."""
+        picture = self.picture
+        entries = "".join(_legend_entry(entry) for entry in picture.legend)
+        legend = f'<ul class="legend">{entries}</ul>' if entries else ""
+        panels = "".join(f'<div class="panel">{svg}</div>' for svg in picture.svgs)
+        wide = " wide" if picture.wide else ""
+        return (
+            f'<figure role="group" aria-label="{esc(picture.alt)}">{legend}'
+            f'<div class="panels{wide}" role="img" aria-label="{esc(picture.alt)}">{panels}</div>'
+            f"<figcaption>{self.caption}</figcaption></figure>"
+        )
+
+
+def _legend_entry(entry: LegendEntry) -> str:
+    line, colour = "dashed" if entry.dashed else "solid", "currentColor" if entry.colour == INK else entry.colour
+    return f'<li><span class="swatch" style="border-top:3px {line} {colour}"></span>{esc(entry.label)}</li>'
+
+
+@dataclass(frozen=True)
+class Collapsible:
+    """Elements behind a summary line; a click on the line shows them."""
+
+    summary: str
+    elements: Sequence["Element"]
+    open: bool = False
+
+    def render(self) -> str:
+        """Return the HTML."""
+        inside = "".join(element.render() for element in self.elements)
+        return f"<details{' open' if self.open else ''}><summary>{self.summary}</summary>{inside}</details>"
+
+
+@dataclass(frozen=True)
+class RawHtml:
+    """HTML that is shown unchanged."""
+
+    html: str
+
+    def render(self) -> str:
+        """Return the HTML."""
+        return self.html
+
+
+Element = Paragraph | HtmlTable | CaptionedFigure | Collapsible | RawHtml
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """Unrounded numbers for one CSV file."""
+
+    name: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[CsvValue]] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of the page, with the CSV tables that belong to it."""
+
+    key: str  # the target of links to it
+    title: str
+    elements: Sequence[Element]
+    tables: Sequence[CsvTable] = ()
+
+    def render(self) -> str:
+        """Return the HTML."""
+        elements = "\n".join(element.render() for element in self.elements)
+        return f'<section id="{self.key}"><h2>{esc(self.title)}</h2>\n{elements}\n</section>'
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """All pictures of the section, also those in collapsible elements."""
+        return _pictures(self.elements)
+
+
+def _pictures(elements: Sequence[Element]) -> list[Picture]:
+    pictures: list[Picture] = []
+    for element in elements:
+        if isinstance(element, CaptionedFigure):
+            pictures.append(element.picture)
+        elif isinstance(element, Collapsible):
+            pictures += _pictures(element.elements)
+    return pictures

@@ -1,0 +1,122 @@
+"""The first sentences of the page: its main results in words."""
+
+from collections.abc import Sequence
+
+from sottovoce.reports.drawing.numbers import PROTECTS_NOBODY, count, epsilon, number, percent
+from sottovoce.reports.reading.layers import FAR_BELOW, delta_norms, imbalance_of
+from sottovoce.reports.reading.records import RunRecord, SetName
+from sottovoce.reports.reading.run_groups import RunGroup, all_runs
+from sottovoce.reports.sections.results_table import SETS
+
+
+def lead_sentences(groups: Sequence[RunGroup]) -> list[str]:
+    """Return the first paragraphs of the page, as plain text."""
+    runs = all_runs(groups)
+    first = [_single_run(runs[0])] if len(runs) == 1 else [_overview(groups, runs), *_range_of_wers(groups)]
+    return [*first, *_trained_parameters(runs), *_privacy(runs), *_imbalance(groups), *_norm_scales(runs)]
+
+
+def _single_run(run: RunRecord) -> str:
+    wers = [f"{percent(wer)} % on {name}" for name in SETS if (wer := run.wer(name)) is not None]
+    result = f"Its WER is {' and '.join(wers)}." if wers else "It was not evaluated."
+    so_far = "" if run.finished else f" of {run.steps_planned:,}, so far"
+    if run.kind == "central":
+        return f"A model trained centrally, on all data together (steps: {run.steps_done:,}{so_far}). {result}"
+    sizes = f"about {count(run.cohort_size)} of {count(run.population)} users in each"
+    return (
+        f"A model trained by federated learning with {sizes} central step (steps: {run.steps_done:,}{so_far}). "
+        f"{_clipping(run)} {result}"
+    )
+
+
+def _clipping(run: RunRecord) -> str:
+    clipping, norm = run.setting("privacy.clipping") or "none", number(run.setting("privacy.clip_norm"))
+    if clipping == "none":
+        return "Users' deltas were not clipped."
+    how = "as a whole" if clipping == "global" else f"layer by layer ({clipping})"
+    return f"Users' deltas were clipped {how} to C = {norm}."
+
+
+def _overview(groups: Sequence[RunGroup], runs: Sequence[RunRecord]) -> str:
+    federated = sum(run.kind == "federated" for run in runs)
+    kinds = [f"{federated} federated"] if federated else []
+    kinds += [f"{len(runs) - federated} central"] if federated < len(runs) else []
+    rows = f" in {len(groups)} rows" if len(groups) < len(runs) else ""
+    unfinished = sum(not run.finished for run in runs)
+    still = f" Unfinished: {unfinished}." if unfinished else ""
+    return f"{len(runs)} runs{rows}: {' and '.join(kinds)}.{still}"
+
+
+def _range_of_wers(groups: Sequence[RunGroup]) -> list[str]:
+    set_name: SetName = "test" if all(group.wers("test") for group in groups) else "dev"
+    means = {group.name: sum(wers) / len(wers) for group in groups if (wers := group.wers(set_name))}
+    if len(means) < 2:
+        return []
+    best, worst = (pick(means, key=lambda name: means[name]) for pick in (min, max))
+    text = (
+        f"The WER on {set_name} ranges from {percent(means[best])} % ({best}) to {percent(means[worst])} % ({worst})."
+    )
+    private = [group.name for group in groups if group.name in means and group.first.epsilons is not None]
+    if private and len(private) < len(means):
+        name = min(private, key=lambda name: means[name])
+        text += f" With a privacy guarantee, the lowest is {percent(means[name])} % ({name})."
+    return [text]
+
+
+def _trained_parameters(runs: Sequence[RunRecord]) -> list[str]:
+    """Return a sentence for every selection of parameters that some runs trained; nothing where all were trained."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for run in runs:
+        if run.trainable is not None:
+            names.setdefault(run.trainable, []).append(run.name)
+    return [
+        f"Only these parameters were trained{'' if len(runs) == 1 else f' in {_listed(own)}'}: {', '.join(trainable)}."
+        for trainable, own in names.items()
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _privacy(runs: Sequence[RunRecord]) -> list[str]:
+    federated = [run for run in runs if run.kind == "federated"]
+    private = [run for run in federated if run.epsilons is not None]
+    if not federated:
+        return []
+    if not private:
+        return ["There is no privacy guarantee, because noise or clipping is missing."]
+    spent = [run.tightest_epsilon or 0.0 for run in private]
+    low, high = epsilon(min(spent)), epsilon(max(spent))
+    deltas = _listed(list(dict.fromkeys(number(run.setting("privacy.target_delta")) for run in private)))
+    ends = f"is epsilon = {low}" if low == high else f"lies between epsilon = {low} and {high}"
+    text = f"The privacy spent {ends} at delta = {deltas}, for the cohort size and population of the training."
+    if min(spent) > PROTECTS_NOBODY:
+        text += " An epsilon this large protects nobody: the noise is too small for so few users."
+    return [text]
+
+
+def _imbalance(groups: Sequence[RunGroup]) -> list[str]:
+    """Return a sentence about the first group whose imbalance is known."""
+    for group in groups:
+        imbalance = imbalance_of(delta_norms(group.first), group.first.layer_sizes)
+        if imbalance is not None and imbalance.least:
+            where = "" if len(groups) == 1 else f" ({group.name})"
+            return [
+                "Users' deltas are spread unevenly: relative to its size, the layer that moves most moves "
+                f"{imbalance.most / imbalance.least:,.0f} times as far as the layer that moves least{where}. "
+                f"{100 * imbalance.share_far_below:.0f} % of the parameters are in layers with less than "
+                f"{FAR_BELOW:g} of an even share. The higher this percentage, the more per-layer clipping may help."
+            ]
+    return []
+
+
+def _norm_scales(runs: Sequence[RunRecord]) -> list[str]:
+    scales = sorted({float(scale) for run in runs if (scale := run.setting("model.norm_scale") or 1) != 1})
+    if not scales:
+        return []
+    listed = " and ".join(number(scale) for scale in scales)
+    return [
+        f"LayerNorms started at {listed} of their usual scale (model.norm_scale). The model computes the same "
+        "function, but LayerNorms have a larger share of users' deltas."
+    ]

@@ -1,0 +1,189 @@
+"""The results: one line for every group of runs, and the epsilons claimed for other sizes."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from sottovoce.reports.drawing.elements import (
+    Band,
+    Cell,
+    CsvTable,
+    CsvValue,
+    Element,
+    HtmlTable,
+    Paragraph,
+    Section,
+    esc,
+)
+from sottovoce.reports.drawing.numbers import NONE, count, epsilon, number, percent
+from sottovoce.reports.reading.epsilons import ExtrapolatedClaim
+from sottovoce.reports.reading.records import RunRecord, SetName
+from sottovoce.reports.reading.run_groups import RunGroup, all_runs
+
+SETS: tuple[SetName, ...] = ("dev", "test")
+
+_NO_GUARANTEE = '<span class="muted">none</span>'
+
+
+def results_section(groups: Sequence[RunGroup]) -> Section:
+    """Return the table of results and, where there are claims, the table of claims."""
+    elements: list[Element] = [_results_table(groups)]
+    elements += [
+        Paragraph(f"<b>{esc(run.name)}</b> is unfinished: {_steps(run)} steps.", "warning")
+        for run in all_runs(groups)
+        if not run.finished
+    ]
+    if _has_claims(groups):
+        elements.append(_claims_table(groups))
+    return Section("results", "Results", elements, [_csv_table(groups)])
+
+
+def _has_claims(groups: Sequence[RunGroup]) -> bool:
+    return any(group.first.claims for group in groups)
+
+
+def _has_paper(groups: Sequence[RunGroup]) -> bool:
+    return any(group.first.paper_wers for group in groups)
+
+
+def _results_table(groups: Sequence[RunGroup]) -> HtmlTable:
+    header = ["run", "clipping", "σ<sub>DP</sub>", "C", "S of K", "T", "dev", "test", "RDP", "PLD"]
+    bands = [Band("", 1, "text"), Band("trained with", 5), Band("WER %", 2, "ours"), Band("ε spent at S and K", 2)]
+    if _has_claims(groups):
+        header.append("extrapolated")
+        bands.append(Band("ε at other sizes", 1, "claim"))
+    if _has_paper(groups):
+        header += ["dev", "test"]
+        bands.append(Band("WER % in the paper", 2, "paper"))
+    rows = [_row(group, claims=_has_claims(groups), paper=_has_paper(groups)) for group in groups]
+    return HtmlTable(header, rows, _caption(groups), bands=bands, sticky=True)
+
+
+def _caption(groups: Sequence[RunGroup]) -> str:
+    sentences = ["WER is that of the final model, over all words."]
+    if any(group.kind == "federated" for group in groups):
+        sentences += [
+            "About S of K users take part in each of T steps; each user's delta is clipped to norm C, and the noise on "
+            "their average has standard deviation C·σ<sub>DP</sub>.",
+            "ε is the privacy spent, at the run's own δ and rounded up. RDP and PLD are two upper bounds on it, and "
+            "the smaller one counts. <em>none</em>: no guarantee.",
+        ]
+    if any(len(group.counted) > 1 for group in groups):
+        sentences.append("For several seeds: the mean, and below it the lowest and the highest value.")
+    if _has_claims(groups):
+        sentences.append(
+            "<em>Extrapolated</em>: ε of the same σ<sub>DP</sub> at another S and K, where no model was trained; the "
+            "WER in the same line was measured at the run's own S and K."
+        )
+    if _has_paper(groups):
+        sentences.append(
+            "The paper's WERs are for its own data and models: compare the order of the rows, not the values."
+        )
+    return " ".join(sentences)
+
+
+def _row(group: RunGroup, *, claims: bool, paper: bool) -> list[str | Cell]:
+    run = group.first
+    cells: list[str | Cell] = [_name(group), *_mechanism(run)]
+    cells += [Cell(_wer(group.wers(set_name)), kind="ours") for set_name in SETS]
+    cells += _spent(run)
+    if claims:
+        cells.append(Cell("<br>".join(map(_claim, run.claims)) or NONE, kind="claim"))
+    if paper:
+        cells += [Cell(_paper_wer(run.paper_wers, set_name), kind="paper") for set_name in SETS]
+    return cells
+
+
+def _name(group: RunGroup) -> str:
+    seeds = f' <span class="muted">n = {len(group.counted)}</span>' if len(group.runs) > 1 else ""
+    unfinished = "" if all(run.finished for run in group.runs) else ' <span class="mark">unfinished</span>'
+    return f"{esc(group.name)}{seeds}{unfinished}"
+
+
+def _mechanism(run: RunRecord) -> list[str]:
+    """Return the cells under `trained with`: clipping, sigma_DP, C, S of K, T."""
+    if run.kind == "central":
+        return ['<span class="muted">central training</span>', NONE, NONE, NONE, _steps(run)]
+    kind, rule = run.setting("privacy.clipping") or "none", run.setting("privacy.rule")
+    clipping = str(kind) if rule in (None, "clip") else f"{kind}, {rule}"
+    clip_norm = number(run.setting("privacy.clip_norm")) if kind != "none" else NONE
+    sizes = f"{count(run.cohort_size)} of {count(run.population)}"
+    return [esc(clipping), number(run.setting("privacy.sigma_dp")), clip_norm, sizes, _steps(run)]
+
+
+def _steps(run: RunRecord) -> str:
+    return f"{run.steps_done:,}" if run.finished else f"{run.steps_done:,} of {run.steps_planned:,}"
+
+
+def _wer(values: Sequence[float]) -> str:
+    """Return a WER in percent; for several runs the mean and, below it, the lowest and the highest."""
+    if not values:
+        return NONE
+    ends = f'<span class="small">{percent(min(values))} to {percent(max(values))}</span>' if len(values) > 1 else ""
+    return f"{percent(math.fsum(values) / len(values))}{ends}"
+
+
+def _spent(run: RunRecord) -> list[str]:
+    if run.kind == "central":
+        return [NONE, NONE]
+    spent = run.epsilons
+    return [_NO_GUARANTEE, _NO_GUARANTEE] if spent is None else [epsilon(spent.rdp), epsilon(spent.pld)]
+
+
+def _claim(claim: ExtrapolatedClaim) -> str:
+    return f"{epsilon(claim.tightest_epsilon)} at {count(claim.cohort_size)} of {count(claim.population)}"
+
+
+def _paper_wer(paper: Mapping[str, float], set_name: SetName) -> str:
+    """Return the paper's WER on dev or test, or on all sets whose names begin so, such as dev-clean."""
+    wers = {name: value for name, value in paper.items() if name == set_name or name.startswith(f"{set_name}-")}
+    if set(wers) == {set_name}:
+        return f"{wers[set_name]:g}"
+    return "<br>".join(f"{esc(name.removeprefix(f'{set_name}-'))} {value:g}" for name, value in wers.items()) or NONE
+
+
+def _claims_table(groups: Sequence[RunGroup]) -> HtmlTable:
+    header = ["run", "S", "K", "WER % dev", "WER % test", "S", "K", "T", "RDP", "PLD"]
+    bands = [Band("", 1, "text"), Band("measured at", 4, "ours"), Band("ε extrapolated to", 5, "claim")]
+    rows = [_claim_row(group, claim) for group in groups for claim in group.first.claims]
+    caption = (
+        "All claims. No model was trained at the sizes on the right. A claim assumes that the model would be no worse "
+        "with the same noise on the average of more users; <code>sotto privacy claim</code> explains this."
+    )
+    return HtmlTable(header, rows, caption, bands=bands, sticky=True)
+
+
+def _claim_row(group: RunGroup, claim: ExtrapolatedClaim) -> list[str | Cell]:
+    run, spent = group.first, claim.epsilons
+    measured = [count(run.cohort_size), count(run.population), *(_wer(group.wers(set_name)) for set_name in SETS)]
+    claimed = [count(size) for size in (claim.cohort_size, claim.population, claim.central_steps)]
+    claimed += [NONE, NONE] if spent is None else [epsilon(spent.rdp), epsilon(spent.pld)]
+    return [esc(group.name), *measured, *(Cell(text, kind="claim") for text in claimed)]
+
+
+def _csv_table(groups: Sequence[RunGroup]) -> CsvTable:
+    header = ["run", "row", "seed", "kind", "finished", "clipping", "sigma_dp", "C", "S", "K", "T"]
+    header += ["wer_dev", "wer_test", "epsilon_rdp", "epsilon_pld", "guarantee"]
+    header += ["claimed_S", "claimed_K", "claimed_T", "claimed_epsilon_rdp", "claimed_epsilon_pld"]
+    header += ["paper_wer_dev_percent", "paper_wer_test_percent"]
+    return CsvTable("results", header, [row for run in all_runs(groups) for row in _csv_rows(run)])
+
+
+def _csv_rows(run: RunRecord) -> list[list[CsvValue]]:
+    """Return a line for every claim of a run, or one line without a claim."""
+    federated = run.kind == "federated"
+    keys = ("privacy.clipping", "privacy.sigma_dp", "privacy.clip_norm")
+    mechanism = [run.setting(key) if federated else None for key in keys]
+    sizes = [run.cohort_size, run.population] if federated else [None, None]
+    spent, paper = run.epsilons, run.paper_wers
+    own: list[CsvValue] = [run.name, run.row.get("row"), run.row.get("seed", run.setting("seed")), run.kind]
+    own += [str(run.finished).lower(), *mechanism, *sizes, run.steps_done, run.wer("dev"), run.wer("test")]
+    own += [None, None] if spent is None else [spent.rdp, spent.pld]
+    own.append(run.guarantee)
+    claims = [_csv_claim(claim) for claim in run.claims] or [[None] * 5]
+    return [[*own, *claim, paper.get("dev"), paper.get("test")] for claim in claims]
+
+
+def _csv_claim(claim: ExtrapolatedClaim) -> list[CsvValue]:
+    spent = claim.epsilons
+    epsilons: list[CsvValue] = [None, None] if spent is None else [spent.rdp, spent.pld]
+    return [claim.cohort_size, claim.population, claim.central_steps, *epsilons]
