@@ -19,7 +19,7 @@ from sottovoce.reports.drawing.elements import Band, Cell, HtmlTable, esc
 from sottovoce.reports.drawing.numbers import epsilon, percent
 from sottovoce.reports.page import default_page, default_title
 from sottovoce.reports.page import report as write_report
-from sottovoce.reports.reading.convergence import bound_estimates
+from sottovoce.reports.reading.bound_estimates import bound_estimates
 from sottovoce.reports.reading.layers import delta_norms
 from sottovoce.reports.reading.metrics import read_metrics
 from sottovoce.reports.reading.records import read_records
