@@ -25,13 +25,15 @@ from sottovoce.errors import ConfigError, nearest
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.federated_options import Federated
 from sottovoce.model.hardware import Hardware
-from sottovoce.model.model_options import AnyEncoder, TransformerOptions
+from sottovoce.model.model_options import DEFAULT_KIND, AnyEncoder, TransformerOptions
 from sottovoce.open_union import OpenUnion
 from sottovoce.privacy.privacy_options import Participation, Privacy, RandomSource
 
 Tree = dict[str, Any]
 
 DEFAULT = "default"
+# The kind of a section that does not name one: below all presets, so that naming it changes nothing else.
+_DEFAULT_KINDS: Tree = {"corpus": {"kind": "synthetic"}, "model": {"kind": DEFAULT_KIND}}
 
 
 def _fraction(value: Any) -> str:
@@ -109,7 +111,7 @@ def preset_names() -> list[str]:
 
 def resolve(preset: str, settings: Iterable[str] = ()) -> Resolved:
     """Return the configuration of a built-in preset, or of a YAML file, with the settings "key=value" applied."""
-    tree: Tree = {}
+    tree = _DEFAULT_KINDS
     sources: dict[str, str] = {}
     for layer, source in [*_preset_layers(preset, ()), *(_parse_setting(text) for text in settings)]:
         tree = _merged(tree, layer)
@@ -189,8 +191,6 @@ def _leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _validated(tree: Tree, sources: Mapping[str, str]) -> Config:
-    if isinstance(tree.get("corpus"), dict):
-        tree = tree | {"corpus": {"kind": "synthetic"} | tree["corpus"]}
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
@@ -200,7 +200,8 @@ def _validated(tree: Tree, sources: Mapping[str, str]) -> Config:
 def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -> str:
     """Return the first validation error as one line."""
     first = error.errors()[0]
-    kind = tree.get("corpus", {}).get("kind") if isinstance(tree.get("corpus"), dict) else None
+    corpus = tree.get("corpus")
+    kind = corpus.get("kind") if isinstance(corpus, dict) else None  # part of the location, but not of the key
     parts = [str(part) for place, part in enumerate(first["loc"]) if not (place == 1 and part == kind)]
     key = ".".join(parts)
     if first["type"] == "extra_forbidden":

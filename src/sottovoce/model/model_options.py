@@ -12,7 +12,15 @@ from sottovoce.model.encoder_options import EncoderOptions
 from sottovoce.model.transformer_options import TransformerOptions
 from sottovoce.open_union import OpenUnion
 
-__all__ = ["ENCODERS", "AnyEncoder", "EncoderOptions", "TransformerOptions", "described", "read_options"]
+__all__ = [
+    "DEFAULT_KIND",
+    "ENCODERS",
+    "AnyEncoder",
+    "EncoderOptions",
+    "TransformerOptions",
+    "described",
+    "read_options",
+]
 
 DEFAULT_KIND = "transformer"
 ENCODERS = OpenUnion(EncoderOptions, "kind", DEFAULT_KIND)
