@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import TypeAdapter
 
+from sottovoce.model.conformer_options import ConformerOptions
 from sottovoce.model.encoder_options import EncoderOptions
 from sottovoce.model.transformer_options import TransformerOptions
 from sottovoce.open_union import OpenUnion
@@ -16,6 +17,7 @@ __all__ = [
     "DEFAULT_KIND",
     "ENCODERS",
     "AnyEncoder",
+    "ConformerOptions",
     "EncoderOptions",
     "TransformerOptions",
     "described",
