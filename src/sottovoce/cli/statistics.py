@@ -7,13 +7,14 @@ from sottovoce.cli.console import note, print_json, print_table
 from sottovoce.data.population import Population
 from sottovoce.data.statistics import SpeakerStatistics, paper_statistics
 from sottovoce.files import make_folder
-from sottovoce.reports.pictures import UserAmounts, speaker_distribution
 
 _HEADER = ["subset", "hours", "speakers", "utterances", "mean", "std", "min", "max"]
 
 
 def draw_speakers(populations: dict[str, Population], picture: Path) -> None:
     """Draw how much the users of each population have."""
+    from sottovoce.reports.pictures import UserAmounts, speaker_distribution
+
     amounts = {
         label: UserAmounts(population.seconds_by_user() / 60, population.utterances_by_user())
         for label, population in populations.items()
