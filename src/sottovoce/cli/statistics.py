@@ -1,5 +1,6 @@
 """Speaker statistics on the command line: the table, and the picture of the distribution."""
 
+from dataclasses import asdict, astuple
 from pathlib import Path
 
 from sottovoce.cli.console import note, print_json, print_table
@@ -26,8 +27,8 @@ def print_statistics(rows: list[SpeakerStatistics], picture: Path | None, as_jso
     paper = paper_statistics(row.subset for row in rows)
     if as_json:
         document = {
-            "subsets": [row.document() for row in rows],
-            "paper": paper,
+            "subsets": [asdict(row) for row in rows],
+            "paper": {subset: asdict(row) for subset, row in paper.items()},
             "figure": str(picture) if picture else None,
         }
         print_json(document)
@@ -38,7 +39,7 @@ def print_statistics(rows: list[SpeakerStatistics], picture: Path | None, as_jso
         counts = [f"{row.hours:,.2f}", f"{row.speakers:,}", f"{row.utterances:,}"]
         shown.append([row.subset, *counts, *(f"{value:,.2f}" for value in minutes)])
         if row.subset in paper:
-            hours, speakers, *printed = paper[row.subset].values()
+            hours, speakers, *printed = astuple(paper[row.subset])
             shown.append(["  (paper)", f"{hours:,}", f"{speakers:,}", "", *(f"{value:,}" for value in printed)])
     print_table("mean, std, min, max: minutes per speaker", _HEADER, shown)
     if picture:

@@ -58,7 +58,7 @@ def open_account(run: Path) -> Account:
 
 
 @dataclass(frozen=True)
-class Claim:
+class RunClaim:
     """The epsilon that a run would have with another cohort size and population, at the same noise."""
 
     account: Account
@@ -95,13 +95,13 @@ def claim_at(
     population: int,
     central_steps: int | None = None,
     target_delta: float | None = None,
-) -> Claim:
+) -> RunClaim:
     """Return the claim of a run at other sizes; by default with as many releases and the same delta."""
     releases = account.releases if central_steps is None else central_steps
     _ = account.spent_after(releases)  # raises without a guarantee
     delta = account.target_delta if target_delta is None else target_delta
     require_delta(delta)
-    return Claim(account, account.header.at(cohort_size, population, str(account.run)), releases, delta)
+    return RunClaim(account, account.header.at(cohort_size, population, str(account.run)), releases, delta)
 
 
 def composed(accounts: Sequence[Account]) -> Spent:

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from sottovoce.errors import DataError
+from sottovoce.errors import DataError, SottoError
 from sottovoce.model.flat import Partition, PartitionName
 from sottovoce.model.recogniser import MODEL_FILE, saved_partition
 from sottovoce.privacy.epsilons import Epsilons
@@ -143,7 +143,7 @@ class RunRecord:
         trainable = self.setting("federated.trainable") if federated else None
         try:
             return saved_partition(self.path / LAST / MODEL_FILE, chosen, trainable or "all")
-        except DataError:
+        except SottoError:  # no checkpoint, or of a version that names parameters differently
             return None
 
     @property

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 
 from sottovoce.reports.drawing.charts import Panel, Picture, log_axis, make_picture
 from sottovoce.reports.drawing.elements import (
+    Band,
     CaptionedFigure,
     Cell,
     Collapsible,
@@ -19,7 +20,8 @@ from sottovoce.reports.drawing.elements import (
     esc,
 )
 from sottovoce.reports.drawing.numbers import NONE, number
-from sottovoce.reports.reading.convergence import BoundEstimates, BoundTerm, bound_estimates, bound_terms
+from sottovoce.reports.reading.bound_estimates import bound_estimates
+from sottovoce.reports.reading.convergence import BoundEstimates, BoundTerm, bound_terms
 from sottovoce.reports.reading.run_groups import RunGroup, detailed, legend
 
 _ABOUT = (
@@ -103,9 +105,12 @@ def _terms_table(estimates: BoundEstimates) -> HtmlTable:
         values = [number(getattr(term, name)) for name in applying]
         rows.append([esc(term.name), term.formula, *shares, *values])
     header = ["term", "in Theorem 2", "Theorem 2", "Theorem 3", "Corollary 1"]
-    header += [f"value in {name.removeprefix('theorem')}" for name in applying]
-    caption = f"Shares of the sum. e = η<sub>loc</sub>T<sub>loc</sub>. {_bounds_text(estimates, sums)}"
-    return HtmlTable(header, rows, caption, text_columns=2)
+    header += [f"Theorem {name.removeprefix('theorem')}" for name in applying]
+    bands = [Band("", 2, "text"), Band("share of the sum", 3)]
+    if applying:
+        bands.append(Band("value", len(applying)))
+    caption = f"e = η<sub>loc</sub>T<sub>loc</sub>. {_bounds_text(estimates, sums)}"
+    return HtmlTable(header, rows, caption, text_columns=2, bands=bands)
 
 
 def _bounds_text(estimates: BoundEstimates, sums: Mapping[str, float]) -> str:

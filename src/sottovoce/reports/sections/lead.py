@@ -19,14 +19,11 @@ def lead_sentences(groups: Sequence[RunGroup]) -> list[str]:
 def _single_run(run: RunRecord) -> str:
     wers = [f"{percent(wer)} % on {name}" for name in SETS if (wer := run.wer(name)) is not None]
     result = f"Its WER is {' and '.join(wers)}." if wers else "It was not evaluated."
-    so_far = "" if run.finished else f" of {run.steps_planned:,}, so far"
+    steps = f"{run.steps_done:,}" if run.finished else f"so far {run.steps_done:,} of {run.steps_planned:,}"
     if run.kind == "central":
-        return f"A model trained centrally, on all data together (steps: {run.steps_done:,}{so_far}). {result}"
-    sizes = f"about {count(run.cohort_size)} of {count(run.population)} users in each"
-    return (
-        f"A model trained by federated learning with {sizes} central step (steps: {run.steps_done:,}{so_far}). "
-        f"{_clipping(run)} {result}"
-    )
+        return f"A model trained centrally, on all data together: {steps} steps. {result}"
+    sizes = f"with about {count(run.cohort_size)} of {count(run.population)} users in each"
+    return f"A model trained by federated learning: {steps} central steps, {sizes}. {_clipping(run)} {result}"
 
 
 def _clipping(run: RunRecord) -> str:

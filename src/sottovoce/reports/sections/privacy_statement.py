@@ -56,7 +56,7 @@ def _statement(group: RunGroup) -> list[Element]:
         return [Paragraph(text, "warning")]
     valid = (
         f"The ledger is valid: {ledger.lines} lines with {ledger.releases} releases in one chain of hashes. "
-        f"It agrees with {ledger.checkpoints} saved checkpoints."
+        f"It agrees with all saved checkpoints ({ledger.checkpoints})."
     )
     elements: list[Element] = [RawHtml(as_html(statement(open_account(run.path)))), Paragraph(valid, "note")]
     if len(group.runs) > 1:
