@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow lint bench docs clean
 
 demo: $(VENV)/.ready
 	$(BIN)/sotto demo
@@ -25,6 +25,11 @@ bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/federated.py
 
+# The pages of docs/ and the reference of the Python API as a site: build/site/index.html, readable without a network.
+docs: $(VENV)/.ready-docs
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/site
+	@echo "build/site/index.html"
+
 $(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.11 ..."; exit 1; }
@@ -39,6 +44,10 @@ $(VENV)/.ready: $(VENV)/bin/pip pyproject.toml constraints.txt
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[synthetic,dev]'
+	@touch $@
+
+$(VENV)/.ready-docs: $(VENV)/.ready
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[synthetic,docs]'
 	@touch $@
 
 clean:

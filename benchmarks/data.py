@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 import soundfile
 
 from sottovoce.data import store as names
-from sottovoce.data.batching import Batching, epoch, padding_share
+from sottovoce.data.batching import Batching, epoch
 from sottovoce.data.cohort import poisson_cohort
 from sottovoce.data.corpora import Synthetic, Table
 from sottovoce.data.corpora.synthetic import generate
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import prepare
 from sottovoce.data.store import Store, StoreInfo
 from sottovoce.data.text import TokenSet
 from sottovoce.features import logmel
@@ -44,7 +44,7 @@ def bench_prepare(audio: Path | None, scratch: Path) -> Report:
     table = scratch / "index.tsv"
     table.write_text("\n".join(["path\tspeaker\ttext\tutterance", *lines]) + "\n")
     decoding, features, seconds = _bare_cost(files)
-    request = Request(Table(file=table, utterance_column="utterance"))
+    corpus = Table(file=table, utterance_column="utterance")
     report = {
         "hours of audio": seconds / 3600,
         "bare decoding, x real time": seconds / decoding,
@@ -52,7 +52,7 @@ def bench_prepare(audio: Path | None, scratch: Path) -> Report:
     }
     for workers in sorted({1, available_cores()}):
         started = time.perf_counter()
-        prepare(request, scratch / f"store-{workers}", workers, lambda *_: None)
+        prepare(corpus, scratch / f"store-{workers}", workers=workers)
         elapsed = time.perf_counter() - started
         report[f"prepare with {workers} workers, x real time per core"] = seconds / elapsed / workers
         report[f"prepare with {workers} workers, share of the bare speed"] = (decoding + features) / elapsed / workers
@@ -185,7 +185,8 @@ def bench_padding(_audio: Path | None, _scratch: Path) -> Report:
             for user in range(300):
                 rng = stream(0, "lengths", utterances, user)
                 frames = np.clip(rng.gamma(9.7, 58, size=utterances), 100, 1500).astype(np.int64)
-                shares.append(padding_share(epoch(np.arange(utterances), frames, options, rng), frames))
+                micro = [rows for batch in epoch(np.arange(utterances), frames, options, rng) for rows in batch.micro]
+                shares.append(1 - frames.sum() / sum(len(rows) * frames[rows].max() for rows in micro))
             report[f"padding at {utterances} utterances, {name}"] = float(np.mean(shares))
     return report
 

@@ -31,7 +31,7 @@ ROWS = {
     "global": (*NOISE, "privacy.clipping=global"),
     "uniform": (*NOISE, "privacy.clipping=uniform"),
     "dim": (*NOISE, "privacy.clipping=dim"),
-    "weighted, beta 2": (*NOISE, "privacy.clipping=weighted", "privacy.mlp_weight=2"),
+    "weighted, beta 2": (*NOISE, "privacy.clipping=weighted", "privacy.layer_weights.mlp=2"),
 }
 
 

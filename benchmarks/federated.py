@@ -24,7 +24,7 @@ from sottovoce.data.batching import Batching
 from sottovoce.data.cohort import poisson_cohort
 from sottovoce.data.corpora import Table
 from sottovoce.data.population import Population
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import prepare
 from sottovoce.data.store import Store
 from sottovoce.distributed import Group, run_workers
 from sottovoce.features.specaugment import SpecAugment
@@ -33,11 +33,11 @@ from sottovoce.federated.client import Client
 from sottovoce.federated.diagnostics import Figures
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.federated_options import Local
+from sottovoce.federated.process_aggregator import ProcessAggregator
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import Lamb
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.privacy_options import Participation, Privacy
-from sottovoce.processes import no_progress
 from sottovoce.randomness import stream
 
 SPEAKERS, UTTERANCES, SECONDS = 32, 8, 4.0
@@ -56,7 +56,7 @@ def make_store(folder: Path) -> Store:
             soundfile.write(folder / name, 0.1 * rng.standard_normal(int(16_000 * seconds)), 16_000)
             lines.append(f"{name}\ts{speaker:03d}\tone two three four five")
     (folder / "index.tsv").write_text("\n".join(lines) + "\n")
-    return prepare(Request(Table(file=folder / "index.tsv")), folder / "store", 1, no_progress)
+    return prepare(Table(file=folder / "index.tsv"), folder / "store", workers=1)
 
 
 def users_of(store: Store, users: int) -> Population:
@@ -75,7 +75,9 @@ def make_engine(group: Group, path: Path, users: int, local: Local, seconds: flo
     mechanism = Mechanism(privacy, Participation(population=users, sampling="everyone"), model.flat.partition())
     server = Lamb()
     client = Client(store, Batching(seconds=seconds), local, SpecAugment(), 0)
-    return Engine(group, users_of(store, users), model, client, mechanism, server, server.start(model.flat.theta))
+    aggregator = ProcessAggregator(group, users_of(store, users), model, client, mechanism)
+    state = server.start(model.flat.theta)
+    return Engine(aggregator, model, mechanism, server, state, users=users, seed=0)
 
 
 class Stopwatch:

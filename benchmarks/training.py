@@ -18,9 +18,10 @@ from report import print_report
 from sottovoce.config import resolve
 from sottovoce.model.cape import centred_positions, embed
 from sottovoce.model.ctc import ctc_loss
+from sottovoce.model.encoder import make_initialised
 from sottovoce.model.flat import FlatModel
-from sottovoce.model.model_options import ModelOptions
-from sottovoce.model.transformer import Encoder, initialise, output_count
+from sottovoce.model.front import STRIDE
+from sottovoce.model.transformer_options import TransformerOptions
 
 TOKENS = 30
 ROUNDS = 8
@@ -29,7 +30,7 @@ ROUNDS = 8
 class PlainBlock(nn.Module):
     """A transformer block as a textbook writes it."""
 
-    def __init__(self, options: ModelOptions) -> None:
+    def __init__(self, options: TransformerOptions) -> None:
         """Make the parameters."""
         super().__init__()
         width = options.width
@@ -53,7 +54,7 @@ class PlainBlock(nn.Module):
 class Plain(nn.Module):
     """The same model in plain PyTorch eager, with parameters of its own and torch's own SGD."""
 
-    def __init__(self, options: ModelOptions) -> None:
+    def __init__(self, options: TransformerOptions) -> None:
         """Make the parameters."""
         super().__init__()
         self.options = options
@@ -63,7 +64,7 @@ class Plain(nn.Module):
 
     def forward(self, features: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
         """Return scores and their lengths."""
-        outputs = output_count(frames)
+        outputs = torch.div(frames + STRIDE - 1, STRIDE, rounding_mode="floor")
         x = F.dropout(
             F.glu(self.conv(features.transpose(1, 2)), 1).transpose(1, 2), self.options.dropout, self.training
         )
@@ -84,16 +85,15 @@ def batch(seconds: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return features, torch.from_numpy(frames), torch.from_numpy(rng.integers(1, TOKENS, size=(rows, 60))), lengths
 
 
-def our_step(options: ModelOptions) -> Callable[..., None]:
+def our_step(options: TransformerOptions) -> Callable[..., None]:
     """Return one local step with our model: flat SGD, one kernel each for zeroing, clipping and stepping."""
-    encoder = Encoder(options, TOKENS)
-    initialise(encoder, torch.Generator().manual_seed(0))
+    encoder = make_initialised(options, TOKENS, 0)
     flat = FlatModel(encoder)
     encoder.train()
 
     def step(features: Tensor, frames: Tensor, targets: Tensor, lengths: Tensor) -> None:
         flat.gradient.zero_()
-        scores, outputs = encoder(features, frames, kept=[True] * options.blocks)
+        scores, outputs = encoder(features, frames)
         torch.autograd.backward(ctc_loss(scores, outputs, targets, lengths).mean())
         norm = float(torch.linalg.vector_norm(flat.gradient))
         flat.theta.sub_(flat.gradient, alpha=0.01 * min(1.0, 1.0 / norm))
@@ -101,7 +101,7 @@ def our_step(options: ModelOptions) -> Callable[..., None]:
     return step
 
 
-def plain_step(options: ModelOptions) -> Callable[..., None]:
+def plain_step(options: TransformerOptions) -> Callable[..., None]:
     """Return one step of the plain model."""
     module = Plain(options).train()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01, foreach=False)
@@ -127,9 +127,9 @@ def gemm_flops() -> float:
     return 10 * 2 * 1024**3 / (time.perf_counter() - started)
 
 
-def step_flops(options: ModelOptions, frames: Tensor) -> float:
+def step_flops(options: TransformerOptions, frames: Tensor) -> float:
     """Return the operations of the matrix products of one step: forward, and backward twice that."""
-    outputs = int(output_count(frames).max())
+    outputs = -(-int(frames.max()) // STRIDE)
     rows, width = len(frames), options.width
     per_output = options.blocks * (4 * width**2 + 2 * width * options.mlp_width) + width * TOKENS
     attention = options.blocks * 2 * outputs * width

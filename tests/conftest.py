@@ -17,9 +17,8 @@ from hypothesis import settings
 
 from sottovoce.cli.main import run
 from sottovoce.data.corpora import Table
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import prepare
 from sottovoce.data.store import CONTENT_FILES, INFO, Store
-from sottovoce.processes import no_progress
 
 torch.set_num_threads(1)  # tests run side by side, one process per core
 # Started in the background of a script, a process ignores Ctrl-C, and so would everything it starts.
@@ -104,8 +103,8 @@ def make_store(make_table: Callable[..., Path], tmp_path: Path) -> Callable[...,
     """Prepare a store from `make_table`."""
 
     def make(counts: dict[str, int], name: str = "corpus", seconds: float = 1.0) -> Store:
-        request = Request(Table(file=make_table(counts, seconds, name)))
-        return prepare(request, tmp_path / f"{name}-store", 1, no_progress)
+        corpus = Table(file=make_table(counts, seconds, name))
+        return prepare(corpus, tmp_path / f"{name}-store", workers=1)
 
     return make
 

@@ -21,10 +21,16 @@ from typing import Any
 import torch
 
 from conftest import hash_of, write_audio
+from sottovoce.central.central_training import train_central
+from sottovoce.config import parse_setting, resolve
 from sottovoce.data.corpora import Table
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import prepare
+from sottovoce.distributed import run_workers
+from sottovoce.federated.federated_training import train_federated
 from sottovoce.processes import no_progress
-from trainings import SMALL_MODEL, command_line, run
+from sottovoce.runs.display import NoDisplay
+from sottovoce.runs.own_corpus import make_own_corpus
+from trainings import SMALL_MODEL
 
 DIGESTS = Path(__file__).parent / "golden" / "runs.json"
 USERS = {"a": 6, "b": 3, "c": 2, "d": 5, "e": 1, "f": 4, "g": 3, "h": 2}
@@ -45,7 +51,7 @@ FEDERATED: Mapping[str, tuple[str, ...]] = {
     "unclipped": ("privacy.clipping=none", "privacy.sigma_dp=0", "privacy.clip_norm=null"),
     "global": ("privacy.clipping=global",),
     "uniform": ("privacy.clipping=uniform",),
-    "weighted": ("privacy.clipping=weighted", "privacy.mlp_weight=2"),
+    "weighted": ("privacy.clipping=weighted", "privacy.layer_weights.mlp=2"),
     "normalize": ("privacy.rule=normalize",),
     "fixed": ("participation.sampling=fixed",),
     "everyone": ("participation.sampling=everyone",),
@@ -58,7 +64,7 @@ FEDERATED: Mapping[str, tuple[str, ...]] = {
     "sgd": ("federated.optimizer={name: sgd, momentum: 0.5}",),
     "block": ("federated.partition=block",),
     "kind": ("federated.partition=kind",),
-    "fedprox": ("federated.local.prox_mu=0.3",),
+    "fedprox": ("federated.local.rule={name: fedprox, mu: 0.3}",),
     "epochs": ("federated.local.steps=null", "federated.local.epochs=2"),
     "noise-analysis": ("privacy.noise_analysis={group: mlp, inside: 1, outside: 0.5}",),
     "iid": ("users.iid=true",),
@@ -84,17 +90,18 @@ def run_all(folder: Path) -> dict[str, dict[str, str]]:
     """Run everything below a folder that must be the current one, and return the digests of every run."""
     data = _prepare(folder)
     found = {}
-    for kind, settings, variants in (("federated", _FEDERATED, FEDERATED), ("central", _CENTRAL, CENTRAL)):
+    for train, settings, variants in ((train_federated, _FEDERATED, FEDERATED), (train_central, _CENTRAL, CENTRAL)):
         for name, more in variants.items():
-            finished = run(command_line(kind, Path(name), data, (*settings, *more), 1))
-            assert finished.returncode == 0, (name, finished.stderr)
+            resolved = resolve("tiny", *map(parse_setting, (*settings, *more)), {"data": data})
+            run_workers(train, (resolved, Path(name), NoDisplay), 1, 1)
             found[name] = digests(folder / name)
-    finished = run([sys.executable, "-m", "sottovoce", "train", "federated", "quick", "--run", "quick"])
-    assert finished.returncode == 0, finished.stderr
+    quick = resolve("quick")
+    quick = resolve("quick", make_own_corpus(quick.config, Path("quick"), 1, no_progress))
+    run_workers(train_federated, (quick, Path("quick"), NoDisplay), 1, 1)
     return found | {"quick": digests(folder / "quick")}
 
 
-def _prepare(folder: Path) -> dict[str, str]:
+def _prepare(folder: Path) -> dict[str, dict[str, str]]:
     lines = ["path\tspeaker\ttext"]
     for speaker, count in USERS.items():
         for number in range(count):
@@ -103,10 +110,10 @@ def _prepare(folder: Path) -> dict[str, str]:
             lines.append(f"{path}\t{speaker}\thello number{' again' * (number % 3)} {'abcdefghij'[number % 10]}")
     table = folder / "corpus" / "index.tsv"
     table.write_text("\n".join(lines) + "\n")
-    prepare(Request(Table(file=table)), folder / "store", 1, no_progress)
+    prepare(Table(file=table), folder / "store", workers=1)
     for part, speakers in PARTS.items():
         (folder / f"{part}.txt").write_text("\n".join(speakers))
-    return {part: f"store@{part}.txt" for part in PARTS}
+    return {part: {"store": "store", "speakers": f"{part}.txt"} for part in PARTS}
 
 
 def digests(run: Path) -> dict[str, str]:

@@ -1,12 +1,13 @@
 """What the tests of ledgers share: small mechanisms, ledgers with some releases, checkpoints that name them."""
 
-import json
 from pathlib import Path
 
 from sottovoce.model.flat import make_partition
-from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark, header_of
+from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark
+from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.privacy_options import Participation, Privacy
+from sottovoce.runs.documents import Checkpoint
 
 PARTITION = make_partition(["blocks.0.w1.weight", "output.bias"], [400, 20], "tensor")
 
@@ -20,7 +21,11 @@ def mechanism(source="seeded", sigma_dp=0.1, clip_norm=0.01, budget=None, **part
 def opened(folder: Path, mech=None, saved=None) -> Ledger:
     mech = mech or mechanism()
     folder.mkdir(exist_ok=True)
-    return Ledger(folder / LEDGER_FILE, mech, header_of(mech, "speaker", "none", "c" * 64), saved)
+    return Ledger(folder / LEDGER_FILE, mech, header_of(mech), saved)
+
+
+def header_of(mech: Mechanism, unit="speaker", seed_model="none", config_hash="c" * 64) -> LedgerHeader:
+    return LedgerHeader.of(mech, unit=unit, seed_model=seed_model, config_hash=config_hash)
 
 
 def charged(folder: Path, steps: int = 4, mech=None) -> Ledger:
@@ -33,6 +38,4 @@ def charged(folder: Path, steps: int = 4, mech=None) -> Ledger:
 def checkpoint(folder: Path, step: int, mark: Mark) -> None:
     place = folder / "checkpoints" / f"{step:08d}"
     place.mkdir(parents=True, exist_ok=True)
-    (place / "checkpoint.json").write_text(
-        json.dumps({"step": step, "ledger": {"lines": mark.lines, "head": mark.head}})
-    )
+    Checkpoint(step=step, optimizer_steps=step, best_wer=None, last_wer=None, evaluated=-1, ledger=mark).write(place)

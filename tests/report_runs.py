@@ -12,14 +12,13 @@ from pathlib import Path
 
 from conftest import write_audio
 from sottovoce.central.central_training import train_central
-from sottovoce.config import resolve
+from sottovoce.config import parse_setting, resolve
 from sottovoce.data.corpora import Table
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import prepare
 from sottovoce.distributed import Group
 from sottovoce.federated.federated_training import train_federated
-from sottovoce.processes import no_progress
 from sottovoce.reports import Report, report
-from sottovoce.runs.training import NoDisplay
+from sottovoce.runs.display import NoDisplay
 from trainings import SMALL_MODEL
 
 NOISE = ("privacy.clip_norm=0.5", "privacy.sigma_dp=1.0")
@@ -55,7 +54,7 @@ def make_data(folder: Path) -> dict[str, str]:
             write_audio(folder / name, 1.0 + 0.1 * number, 10 * place + number)
             lines.append(f"{name}\t{speaker}\thello {'again ' * number}{speaker}\t{'fm'[place % 2]}")
     (folder / "index.tsv").write_text("\n".join(lines) + "\n")
-    store = prepare(Request(Table(file=folder / "index.tsv")), folder / "store", 1, no_progress)
+    store = prepare(Table(file=folder / "index.tsv"), folder / "store", workers=1)
     settings = {}
     for name, speakers in (("train", "ann bob cem dee"), ("dev", "eve fay"), ("test", "gus hal")):
         (folder / f"{name}.txt").write_text("\n".join(speakers.split()) + "\n")
@@ -67,7 +66,7 @@ def make_data(folder: Path) -> dict[str, str]:
 def make_run(kind: str, folder: Path, data: dict[str, str], settings: Sequence[str] = ()) -> Path:
     """Train a run in this process and return its folder."""
     own, train = (_FEDERATED, train_federated) if kind == "federated" else (_CENTRAL, train_central)
-    resolved = resolve("tiny", [*SMALL_MODEL, *own, *data.values(), *settings])
+    resolved = resolve("tiny", *map(parse_setting, [*SMALL_MODEL, *own, *data.values(), *settings]))
     with _own_signals():
         train(Group(), resolved, folder, NoDisplay)
     return folder

@@ -1,7 +1,8 @@
 import pytest
 
-from sottovoce.config import preset_names, resolve
+from sottovoce.config import Layer, parse_setting, preset_names, resolve
 from sottovoce.errors import ConfigError
+from sottovoce.optim import Lamb, Sgd
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -12,7 +13,7 @@ def test_every_preset_resolves(name):
 
 
 def test_every_value_says_where_it_came_from():
-    resolved = resolve("commonvoice-fr", ["batching.seconds=60", "seed=7"])
+    resolved = resolve("commonvoice-fr", *map(parse_setting, ["batching.seconds=60", "seed=7"]))
     rows = {key: (value, source) for key, value, source in resolved.rows()}
     assert rows["corpus.language"] == ("fr", "preset commonvoice-fr")
     assert rows["corpus.split"] == ("train", "preset commonvoice-en")
@@ -22,9 +23,8 @@ def test_every_value_says_where_it_came_from():
 
 
 def test_later_settings_win_and_values_are_yaml():
-    config = resolve(
-        "quick", ["seed=1", "seed=2", "corpus.languages=[en, fr]", "batching.max_seconds_per_user=null"]
-    ).config
+    settings = ["seed=1", "seed=2", "corpus.languages=[en, fr]", "batching.max_seconds_per_user=null"]
+    config = resolve("quick", *map(parse_setting, settings)).config
     assert config.seed == 2
     assert config.corpus.languages == ("en", "fr")
     assert config.batching.max_seconds_per_user is None
@@ -37,6 +37,38 @@ def test_another_kind_of_corpus_replaces_the_whole_section(tmp_path):
     assert resolved.config.batching.seconds == resolve("quick").config.batching.seconds
 
 
+def test_layers_are_trees_that_say_where_they_come_from():
+    resolved = resolve("quick", {"seed": 3, "batching": {"seconds": 60}}, Layer({"seed": 4}, "a notebook"))
+    rows = {key: (value, source) for key, value, source in resolved.rows()}
+    assert rows["seed"] == (4, "a notebook")
+    assert rows["batching.seconds"] == (60.0, "settings")
+
+
+def test_objects_of_options_are_kept_as_they_are_until_a_value_in_them_changes():
+    optimizer = Lamb(xi=0.01)
+    resolved = resolve("quick", {"federated": {"optimizer": optimizer}})
+    assert resolved.config.federated.optimizer is optimizer
+    assert resolved.sources["federated.optimizer.xi"] == "settings"
+    changed = resolve(
+        "quick", {"federated": {"optimizer": optimizer}}, parse_setting("federated.optimizer.trust=false")
+    )
+    assert changed.config.federated.optimizer == Lamb(xi=0.01, trust=False)
+    assert changed.sources["federated.optimizer.xi"] == "settings"
+    assert changed.sources["federated.optimizer.trust"] == "--set federated.optimizer.trust"
+
+
+def test_another_optimizer_replaces_the_options_of_the_one_before():
+    momentum = {"federated": {"optimizer": {"name": "sgd", "momentum": 0.5}}}
+    assert resolve("quick", momentum).config.federated.optimizer == Sgd(momentum=0.5)
+    assert (
+        resolve("quick", momentum, parse_setting("federated.optimizer.name=lamb")).config.federated.optimizer == Lamb()
+    )
+
+
+def test_a_section_of_a_union_is_of_the_default_kind_unless_it_says_otherwise():
+    assert resolve("baseline", {"federated": {"optimizer": {"xi": 0.01}}}).config.federated.optimizer == Lamb(xi=0.01)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -46,6 +78,14 @@ def test_another_kind_of_corpus_replaces_the_whole_section(tmp_path):
         (["batching.seconds=-1"], r"batching.seconds=-1 \(from --set batching.seconds\) is not valid"),
         (["batching.seconds=many"], "batching.seconds='many'"),
         (["corpus.kind=radio"], "corpus"),
+        (
+            ["federated.optimizer.xi=-1"],
+            r"^federated.optimizer.xi=-1 \(from --set federated.optimizer.xi\) is not valid",
+        ),
+        (
+            ["federated.optimizer.xee=1"],
+            r"There is no key 'federated.optimizer.xee'. Did you mean 'federated.optimizer.xi'",
+        ),
         (["seed"], "Expected --set key=value"),
         (["seed={"], "is not YAML"),
         (["batching=5"], "batching=5"),
@@ -55,7 +95,7 @@ def test_another_kind_of_corpus_replaces_the_whole_section(tmp_path):
 )
 def test_a_wrong_setting_is_one_line(settings, message):
     with pytest.raises(ConfigError, match=message) as error:
-        resolve("quick", settings)
+        resolve("quick", *map(parse_setting, settings))
     assert "\n" not in str(error.value)
 
 

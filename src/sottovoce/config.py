@@ -1,8 +1,10 @@
-"""The configuration: one frozen, validated tree, resolved from defaults, presets and --set, each value with its source.
+"""The configuration: one frozen, validated tree, resolved from layers, each value with the source it came from.
 
-A preset is a YAML file with part of the tree, and may name another preset it `extends`. Later layers win: defaults,
-then the extended preset, then the preset, then --set key=value from left to right. A key that does not exist is an
-error that suggests the nearest one.
+A layer is part of the tree. Later layers win: the defaults, then the preset that a preset `extends`, then the preset,
+then the layers given to `resolve`, from left to right. A preset is a YAML file with a layer. A key that does not exist
+is an error that suggests the nearest key.
+
+    resolve("tiny", {"seed": 7, "federated": {"optimizer": Lamb(xi=0.01)}}, parse_setting("batching.seconds=60"))
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,12 +27,23 @@ from sottovoce.errors import ConfigError, nearest
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.federated_options import Federated
 from sottovoce.model.hardware import Hardware
-from sottovoce.model.model_options import ModelOptions
+from sottovoce.model.model_options import AnyEncoder, TransformerOptions
+from sottovoce.open_union import OpenUnion
 from sottovoce.privacy.privacy_options import Participation, Privacy, RandomSource
 
+# Part of a configuration: a section is a dictionary or an object of options; everything else is a value.
 Tree = dict[str, Any]
 
 DEFAULT = "default"
+_TAGS = ("kind", "name")  # the fields that tell the members of a union of sections apart
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Part of a configuration, and the source that `sotto config show` names for its values."""
+
+    tree: Tree
+    source: str = "settings"
 
 
 def _fraction(value: Any) -> str:
@@ -76,7 +89,7 @@ class Config(BaseModel):
     users: Users = Field(default_factory=Users)
     batching: Batching = Field(default_factory=Batching)
     data: Data = Field(default_factory=Data)
-    model: ModelOptions = Field(default_factory=ModelOptions)
+    model: AnyEncoder = Field(default_factory=TransformerOptions, description="the encoder")
     specaugment: SpecAugment | None = Field(default_factory=SpecAugment, description="null switches it off")
     central: Central = Field(default_factory=Central)
     participation: Participation = Field(default_factory=Participation)
@@ -94,6 +107,14 @@ class Resolved:
     config: Config
     sources: Mapping[str, str]
 
+    def over(self, layer: Layer) -> "Resolved":
+        """Return this configuration with some values of its sections replaced; the values are not validated again."""
+        sections = {
+            name: getattr(self.config, name).model_copy(update=dict(values)) for name, values in layer.tree.items()
+        }
+        sources = dict.fromkeys((key for key, _ in _leaves(layer.tree)), layer.source)
+        return Resolved(self.name, self.config.model_copy(update=sections), {**self.sources, **sources})
+
     def rows(self) -> Iterator[tuple[str, Any, str]]:
         """Yield key, value and source of every value."""
         for key, value in _leaves(self.config.model_dump(mode="json")):
@@ -106,26 +127,45 @@ def preset_names() -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
-def resolve(preset: str, settings: Iterable[str] = ()) -> Resolved:
-    """Return the configuration of a built-in preset, or of a YAML file, with the settings "key=value" applied."""
+def resolve(preset: str, *layers: Tree | Layer) -> Resolved:
+    """Return the configuration of a built-in preset, or of a YAML file, with the layers on top.
+
+    An object of options in a layer, such as an optimizer, is kept as it is unless a later layer changes one of its
+    values.
+    """
     tree: Tree = {}
     sources: dict[str, str] = {}
-    for layer, source in [*_preset_layers(preset, ()), *(_parse_setting(text) for text in settings)]:
-        tree = _merged(tree, layer)
-        there = {key for key, _ in _leaves(tree)}
-        sources |= dict.fromkeys((key for key, _ in _leaves(layer)), source)
-        sources = {key: source for key, source in sources.items() if key in there}  # not of a section that was replaced
+    given = (layer if isinstance(layer, Layer) else Layer(layer) for layer in layers)
+    for layer in [*_preset_layers(preset, ()), *given]:
+        tree = _tagged(_merged(tree, layer.tree), Config)
+        kept = {key for key, _ in _leaves(tree)}
+        sources |= dict.fromkeys((key for key, _ in _leaves(layer.tree)), layer.source)
+        sources = {key: source for key, source in sources.items() if key in kept}  # of replaced sections: none
     return Resolved(preset, _validated(tree, sources), sources)
 
 
-def _preset_layers(name: str, seen: tuple[str, ...]) -> list[tuple[Tree, str]]:
-    """Return the layers of a preset, the one it extends first."""
+def parse_setting(text: str) -> Layer:
+    """Read a setting such as "batching.seconds=60" as a layer; the value is YAML."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"Expected --set key=value, not {text!r}.")
+    try:
+        tree: Any = yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ConfigError(f"The value in --set {text} is not YAML. Quote it.") from None
+    for part in reversed(key.split(".")):
+        tree = {part: tree}
+    return Layer(tree, f"--set {key}")
+
+
+def _preset_layers(name: str, seen: tuple[str, ...]) -> list[Layer]:
+    """Return the layers of a preset; those of the preset it extends come first."""
     if name in seen:
         raise ConfigError(f"Presets extend each other in a circle: {' -> '.join([*seen, name])}. Remove one `extends`.")
     tree = _load(name)
     base = tree.pop("extends", None)
     below = _preset_layers(str(base), (*seen, name)) if base else []
-    return [*below, (tree, f"preset {name}")]
+    return [*below, Layer(tree, f"preset {name}")]
 
 
 def _load(name: str) -> Tree:
@@ -153,43 +193,43 @@ def parse_tree(text: str, name: str) -> Tree:
     return tree
 
 
-def _parse_setting(text: str) -> tuple[Tree, str]:
-    """Read "batching.seconds=60" as a layer; the value is YAML."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise ConfigError(f"Expected --set key=value, not {text!r}.")
-    try:
-        layer: Any = yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise ConfigError(f"The value in --set {text} is not YAML. Quote it.") from None
-    for part in reversed(key.split(".")):
-        layer = {part: layer}
-    return layer, f"--set {key}"
-
-
 def _merged(below: Tree, above: Tree) -> Tree:
-    """Return `below` with `above` laid over it; another `kind` of a section replaces the whole section."""
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        same_kind = (
-            isinstance(old, dict) and isinstance(value, dict) and value.get("kind", old.get("kind")) == old.get("kind")
-        )
-        merged[key] = _merged(old, value) if same_kind and isinstance(old, dict) else value
-    return merged
+    """Return `below` with `above` on top; a section of another kind replaces the whole section."""
+    return {**below, **{key: _over(below.get(key), value) for key, value in above.items()}}
+
+
+def _over(old: Any, new: Any) -> Any:
+    if isinstance(old, BaseModel) and isinstance(new, dict):
+        old = old.model_dump()
+    both_sections = isinstance(old, dict) and isinstance(new, dict)
+    return _merged(old, new) if both_sections and _same_kind(old, new) else new
+
+
+def _same_kind(old: Tree, new: Tree) -> bool:
+    return all(new.get(tag, old.get(tag)) == old.get(tag) for tag in _TAGS)
+
+
+def _tagged(tree: Tree, model: type[BaseModel]) -> Tree:
+    """Return the tree with the default's tag in every section of a union that does not say which member it is."""
+    tagged = dict(tree)
+    for name, field in model.model_fields.items():
+        section, default = tree.get(name), field.get_default(call_default_factory=True)
+        if isinstance(section, dict) and isinstance(default, BaseModel):
+            tags = {tag: getattr(default, tag) for tag in _TAGS if tag in type(default).model_fields}
+            tagged[name] = _tagged(tags | section, type(default))
+    return tagged
 
 
 def _leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
+        section = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+        if isinstance(section, dict) and section:
+            yield from _leaves(section, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", value
+            yield f"{prefix}{key}", section
 
 
 def _validated(tree: Tree, sources: Mapping[str, str]) -> Config:
-    if isinstance(tree.get("corpus"), dict):
-        tree = tree | {"corpus": {"kind": "synthetic"} | tree["corpus"]}
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
@@ -199,9 +239,7 @@ def _validated(tree: Tree, sources: Mapping[str, str]) -> Config:
 def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -> str:
     """Return the first validation error as one line."""
     first = error.errors()[0]
-    kind = tree.get("corpus", {}).get("kind") if isinstance(tree.get("corpus"), dict) else None
-    parts = [str(part) for place, part in enumerate(first["loc"]) if not (place == 1 and part == kind)]
-    key = ".".join(parts)
+    key = ".".join(_without_tags(map(str, first["loc"]), tree))
     if first["type"] == "extra_forbidden":
         return f"There is no key {key!r}.{nearest(key, _known_keys(Config, tree))} See `sotto config show`."
     came_from = f" (from {sources[key]})" if key in sources else ""
@@ -210,23 +248,35 @@ def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -
     return f"{key}={first['input']!r}{came_from} is not valid: {first['msg']}."
 
 
+def _without_tags(parts: Iterator[str], tree: Any) -> Iterator[str]:
+    """Yield the keys on the way to a value; pydantic also names the member of a union that it has tried."""
+    for part in parts:
+        if isinstance(tree, dict) and part not in tree and part in [tree.get(tag) for tag in _TAGS]:
+            continue
+        tree = tree.get(part) if isinstance(tree, dict) else None
+        yield part
+
+
 def _known_keys(model: type[BaseModel], given: Any, prefix: str = "") -> Iterator[str]:
-    """Yield every key of a section; of the sections that differ by `kind`, only those of the given kind."""
+    """Yield every key of a section; of a section with several kinds, only the keys of the given kind."""
     for name, field in model.model_fields.items():
         inner = given.get(name) if isinstance(given, dict) else None
-        kind = inner.get("kind") if isinstance(inner, dict) else None
-        sections = [
-            section
-            for section in _models_in(field.annotation)
-            if "kind" not in section.model_fields or section.model_fields["kind"].default == kind
-        ]
+        sections = _sections([field.annotation, *field.metadata], inner)
         for section in sections:
             yield from _known_keys(section, inner, f"{prefix}{name}.")
         if not sections:
             yield f"{prefix}{name}"
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in _models_in(part)]
+def _sections(parts: Iterable[Any], given: Any) -> list[type[BaseModel]]:
+    """Return the models that `given` may be validated by; `parts` are an annotation and its metadata."""
+    parts = list(parts)
+    unions = [part for part in parts if isinstance(part, OpenUnion)]
+    if unions:
+        return [member for union in unions if (member := union.member(given)) is not None]
+    kind = given.get("kind") if isinstance(given, dict) else None
+    models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
+    fitting = [
+        model for model in models if "kind" not in model.model_fields or model.model_fields["kind"].default == kind
+    ]
+    return fitting + [section for part in parts for section in _sections(get_args(part), given)]

@@ -69,6 +69,28 @@ class Group:
                 dist.all_reduce(tensor)
         return tensor
 
+    def sum_to_leader_(self, tensor: Tensor) -> None:
+        """Replace the leader's tensor by the sum over all processes; the others' are void afterwards."""
+        if self.size > 1:
+            with _together():
+                dist.reduce(tensor, dst=0)
+
+    def broadcast_(self, tensor: Tensor) -> Tensor:
+        """Replace a tensor by the leader's."""
+        if self.size > 1:
+            with _together():
+                dist.broadcast(tensor, src=0)
+        return tensor
+
+    def gather_rows(self, vector: Tensor) -> Tensor:
+        """Return the vectors of all processes, which have one length and lie on the CPU, as rows in order of rank."""
+        if self.size == 1:
+            return vector[None]
+        rows = [torch.empty_like(vector) for _ in range(self.size)]
+        with _together():
+            dist.all_gather(rows, vector)
+        return torch.stack(rows)
+
     def gather(self, item: Result) -> list[Result]:
         """Return every process' item, in the order of ranks."""
         if self.size == 1:

@@ -12,6 +12,7 @@ import operator
 import os
 import secrets
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,18 @@ def stream(seed: int, name: str, *keys: Key) -> np.random.Generator:
     """Return the generator named `name` of the run with `seed`; `keys` are for example the step and the user."""
     words = np.frombuffer(_digest(seed, name, keys), dtype="<u8")
     return np.random.Generator(np.random.Philox(key=words[:2], counter=[0, 0, *words[2:]]))
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Named random streams that share the first keys: of one training step, or of one user in one central step."""
+
+    seed: int
+    keys: tuple[Key, ...]
+
+    def of(self, name: str, *more: int) -> np.random.Generator:
+        """Return one stream."""
+        return stream(self.seed, name, *self.keys, *more)
 
 
 def rank(seed: int, name: str, items: Iterable[str]) -> list[str]:

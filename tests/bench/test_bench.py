@@ -7,21 +7,24 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from sottovoce.bench.corpora import choose, find_part, prepare_parts
 from sottovoce.bench.cost import row_costs
-from sottovoce.bench.plan import configure, plan, wanted_parts, with_models
+from sottovoce.bench.plan import BenchRun, configure, wanted_parts, with_models
 from sottovoce.bench.preset import Part, bench_names, load_bench
-from sottovoce.bench.results import Spread, claimed, collect, markdown, require_results, table
+from sottovoce.bench.result_tables import markdown, table
+from sottovoce.bench.results import Spread, claimed, collect, require_results
 from sottovoce.bench.run import is_done
+from sottovoce.config import Layer
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError, PrivacyError
 from sottovoce.estimate.devices import A100
 from sottovoce.files import sha256_of
 from sottovoce.model.recogniser import MODEL_FILE
-from sottovoce.privacy.accounting import Event, pld, rdp
+from sottovoce.privacy.accounting import Event, pld, rdp, rounded_up
 from sottovoce.processes import no_progress
 from sottovoce.reports.markdown import write_section
 
@@ -82,11 +85,10 @@ def sotto(*words, **options):
 
 
 def jobs_of(preset, out, seeds=1):
-    bench = load_bench(preset)
-    for part in bench.size("mini").parts:
-        find_part(bench.size("mini"), part, out, make=True)
-    jobs = plan("tiny", bench, "mini", bench.size("mini").rows, range(seeds), out)
-    return {job.row.name: job for job in jobs}
+    run = BenchRun.choose(preset, seeds=seeds, out=out)
+    for part in run.size.parts:
+        find_part(run.size, part, out, make=True)
+    return {job.row.name: job for job in run.jobs()}
 
 
 def test_parts_are_disjoint_slices_of_speakers_in_an_order_of_their_own(out, preset):
@@ -133,7 +135,7 @@ def test_a_run_is_known_by_its_content(out, preset, tmp_path):
     other.write_text(TINY.replace("central.steps=3", "central.steps=4"))
     changed = jobs_of(str(other), out)
     assert changed["noise"].key != jobs["noise"].key  # its seed model is another one
-    seeded = plan("tiny", load_bench(preset), "mini", load_bench(preset).size("mini").rows, [1], out)
+    seeded = replace(BenchRun.choose(preset, out=out), seeds=[1]).jobs()
     assert not {job.key for job in seeded} & {job.key for job in jobs.values()}
 
 
@@ -149,7 +151,7 @@ def test_what_has_run_is_not_run_again(out, preset):
     before = _written(out)
     again = sotto("bench", "run", preset, "--out", out)
     assert again.returncode == 0
-    assert "0 of 4 are left" in again.stderr
+    assert "0 of 4 runs are left" in again.stderr
     assert _written(out) == before
 
 
@@ -159,7 +161,7 @@ def test_nobody_whom_a_seed_model_has_heard_is_evaluated_on(out, preset, tmp_pat
     size = load_bench(str(other)).size("mini")
     prepare_parts(size, size.parts, out, 1, no_progress)
     with pytest.raises(DataError, match="noise: test and test share"):
-        plan("leaky", load_bench(str(other)), "mini", [size.row("noise")], [0], out)
+        BenchRun.choose(str(other), rows=["noise"], out=out).jobs()
 
 
 @pytest.mark.parametrize(
@@ -173,9 +175,9 @@ def test_nobody_whom_a_seed_model_has_heard_is_evaluated_on(out, preset, tmp_pat
 def test_what_could_not_be_shown_is_refused_before_any_work(tmp_path, change, said):
     other = tmp_path / "other.yaml"
     other.write_text(TINY.replace(*change))
-    bench = load_bench(str(other))
+    run = BenchRun.choose(str(other), out=tmp_path)
     with pytest.raises((ConfigError, PrivacyError), match=re.escape(said)):
-        require_results(bench, "mini", bench.size("mini").rows)
+        require_results(run)
 
 
 def test_other_speakers_under_the_same_name_are_evaluated_anew(out, preset, tmp_path):
@@ -184,8 +186,7 @@ def test_other_speakers_under_the_same_name_are_evaluated_anew(out, preset, tmp_
     jobs = jobs_of(str(other), out)
     assert jobs["noise"].key == jobs_of(preset, out)["noise"].key
     assert not is_done(jobs["noise"])
-    bench = load_bench(str(other))
-    shown = collect("other", bench, "mini", 1, out, bench.size("mini").rows)
+    shown = collect(BenchRun.choose(str(other), out=out))
     assert all("test" not in one.wer for one in shown)
 
 
@@ -205,8 +206,7 @@ def test_rows_whose_corpus_is_missing_do_not_hide_the_others(out, tmp_path):
         .replace("      home: {corpus", "      nobody: {corpus: missing}\n      home: {corpus")
         .replace("      - {name: none,", "      - {name: later, train: nobody}\n      - {name: none,")
     )
-    bench = load_bench(str(other))
-    shown = {one.row.name: one for one in collect("other", bench, "mini", 1, out, bench.size("mini").rows)}
+    shown = {one.row.name: one for one in collect(BenchRun.choose(str(other), out=out))}
     assert "test" in shown["noise"].wer
     assert not shown["later"].wer
 
@@ -216,13 +216,13 @@ def test_without_a_guarantee_there_is_no_claim(preset):
     config = configure(size, size.rows[2]).config
     with pytest.raises(PrivacyError, match="nothing to claim of the row 'noise'"):
         claimed(config, size.claims[0])
-    weighted = ["participation.weight=seconds", "participation.weight_total=100"]
+    weighted = [Layer({"participation": {"weight": "seconds", "weight_total": 100}})]
     row = size.rows[1].model_copy(update={"settings": (*size.rows[1].settings, *weighted)})
     with pytest.raises(PrivacyError, match="The row 'noise' weighs its users"):
         claimed(configure(size, row).config, size.claims[0])
-    everyone = size.rows[1].model_copy(update={"settings": ("participation.sampling=fixed",)})
+    everyone = size.rows[1].model_copy(update={"settings": (Layer({"participation": {"sampling": "fixed"}}),)})
     fixed = claimed(configure(size, everyone).config, size.claims[0])
-    assert fixed["epsilon_rdp"] > claimed(configure(size, size.rows[1]).config, size.claims[0])["epsilon_rdp"]
+    assert fixed.epsilon_rdp > claimed(configure(size, size.rows[1]).config, size.claims[0]).epsilon_rdp
 
 
 def test_ours_and_the_papers_stand_side_by_side(out, preset):
@@ -234,8 +234,7 @@ def test_ours_and_the_papers_stand_side_by_side(out, preset):
     assert rows["seed"]["simulated"] is None
     assert rows["none"]["simulated"]["epsilon_rdp"] is None
     assert rows["noise"]["simulated"]["epsilon_rdp"] > 0
-    bench = load_bench(preset)
-    text = markdown(collect("tiny", bench, "mini", 1, out, bench.size("mini").rows))
+    text = markdown(collect(BenchRun.choose(preset, out=out)))
     assert text in (out / "results.md").read_text()
     assert "12.5" in text
     assert "seed, on home: ours" in (out / "results.md").read_text()
@@ -245,13 +244,22 @@ def test_a_claim_is_the_same_noise_at_other_sizes(preset):
     size = load_bench(preset).size("mini")
     found = claimed(configure(size, size.rows[1]).config, size.claims[0])
     spent = {Event(0.001 * 4000, 4000 / 14000): 2}
-    assert found["epsilon_rdp"] == rdp(spent, 1e-9).epsilon
-    assert found["epsilon_pld"] == pld(spent, 1e-9).epsilon
+    assert found.epsilon_rdp == rdp(spent, 1e-9).epsilon
+    assert found.epsilon_pld == pld(spent, 1e-9).epsilon
+
+
+def test_a_claim_without_a_tight_epsilon_is_shown_by_rdp(tmp_path):
+    other = tmp_path / "long.yaml"  # so many releases that the rounding of PLD's convolutions exceeds delta
+    other.write_text(TINY.replace("population: 14000}", "population: 14000, central_steps: 200000}"))
+    run = BenchRun.choose(str(other), out=tmp_path)
+    claim = claimed(configure(run.size, run.rows[1]).config, run.size.claims[0])
+    lines = table(collect(run))
+    assert claim.epsilon_pld is None
+    assert lines[1][5] == f"{rounded_up(claim.epsilon_rdp)} at 4,000 of 14,000"
 
 
 def test_without_runs_only_the_papers_numbers_are_shown(preset, tmp_path):
-    bench = load_bench(preset)
-    lines = table(collect("tiny", bench, "mini", 1, tmp_path, bench.size("mini").rows))
+    lines = table(collect(BenchRun.choose(preset, out=tmp_path)))
     assert [line[1:3] for line in lines] == [["-", "-"]] * 3
     assert lines[1][-2:] == ["12.5", "14.0"]
 
@@ -290,6 +298,10 @@ def test_a_killed_benchmark_goes_on_and_ends_with_the_same_bits(out, preset, tmp
         (("preset: quick\n    set:", "set:"), "preset"),
         (("about: a benchmark for tests", "about: [1]"), "about"),
         (('"2:40%"', '"2-4"'), "speakers"),
+        (
+            ("privacy.sigma_dp=0, privacy", "privacy.sigma_dp, privacy"),
+            "Expected --set key=value, not 'privacy.sigma_dp'",
+        ),
     ],
 )
 def test_a_preset_that_contradicts_itself_is_refused_in_one_line(tmp_path, change, message):

@@ -14,7 +14,7 @@ import pytest
 from paper_tables import SOURCE, TABLES, Source, Table, cells, numbers
 from sottovoce.bench.plan import configure
 from sottovoce.bench.preset import Row, Size, bench_names, load_bench
-from sottovoce.config import Config
+from sottovoce.config import Config, parse_setting
 from sottovoce.errors import ConfigError
 from sottovoce.privacy.paper import paper_rows
 
@@ -284,7 +284,7 @@ def _holds(what: str, cell: str, bench: str, row: Row) -> bool:
         "warmup": config.federated.schedule.warmup,
         "clip_norm": config.privacy.clip_norm,
         "sigma": config.privacy.sigma_dp * 1e6,
-        "mu": config.federated.local.prox_mu,
+        "mu": getattr(config.federated.local.rule, "mu", 0.0),
     }
     if what in simple:
         return float(cell.replace(",", "")) == pytest.approx(simple[what])
@@ -436,5 +436,6 @@ def test_a_row_is_laid_over_its_recipes(tmp_path: Path):
     )
     (row,) = load_bench(str(file)).size("mini").rows
     assert row.kind == "central"
-    assert row.settings == ("seed=1", "central.steps=5", "central.steps=6", "central.gradient_clip=2")
+    expected = ("seed=1", "central.steps=5", "central.steps=6", "central.gradient_clip=2")
+    assert row.settings == tuple(map(parse_setting, expected))
     assert row.unstated == ("seed",)

@@ -1,25 +1,25 @@
 """The demo's story follows from its numbers, whether or not they are those of the paper."""
 
 from sottovoce.bench.preset import Row
-from sottovoce.bench.results import Shown, Spread
+from sottovoce.bench.results import RowResult, Spread
 from sottovoce.bench.story import story
 from sottovoce.config import resolve
+from sottovoce.privacy.epsilons import Epsilons
 
 
-def shown(**wer: tuple[float, ...]) -> list[Shown]:
+def shown(**wer: tuple[float, ...]) -> list[RowResult]:
     config = resolve("quick").config
     return [
-        Shown(
-            Row(name=name.rstrip("_")),
-            config,
-            "federated",
-            {"test": Spread(values), "clean/test": Spread((0.1,))},
-            None,
-            None,
-            [],
-            {},
-            "",
-            [],
+        RowResult(
+            row=Row(name=name.rstrip("_")),
+            config=config,
+            kind="federated",
+            wer={"test": Spread(values), "clean/test": Spread((0.1,))},
+            epsilon=Epsilons(),
+            claims=[],
+            paper={},
+            note="",
+            folders=[],
         )
         for name, values in wer.items()
     ]

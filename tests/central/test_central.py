@@ -145,7 +145,7 @@ def test_a_run_goes_on_only_with_its_own_data(command, tmp_path):
 def test_a_damaged_checkpoint_is_one_line(command, tmp_path, file):
     assert run(command("run", "central.steps=2")).returncode == 0
     (tmp_path / "run" / file).write_bytes(b"{}")
-    assert "cannot be read" in error_line(run(command("run", "central.steps=4", workers=2)))
+    assert "is damaged" in error_line(run(command("run", "central.steps=4", workers=2)))
 
 
 def test_bad_input_is_one_line(sotto, make_store, tmp_path):

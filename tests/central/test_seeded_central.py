@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sottovoce.runs.evaluations import read_evaluations
+from sottovoce.runs.folder import Run
 from trainings import PYTHON, SMALL_MODEL, command_line, digests, error_line, metrics, run
 
 SHORT = (
@@ -47,11 +47,11 @@ def test_a_run_starts_from_its_seed_model_of_the_same_shape_and_goes_on_without_
 def test_every_run_keeps_its_evaluation_per_speaker(command, tmp_path):
     finished = run([*command("one"), "--json"])
     assert finished.returncode == 0, finished.stderr
-    found = read_evaluations(tmp_path / "one")
+    found = Run(tmp_path / "one").evaluations
     assert set(found) == {"dev", "test"}
-    assert set(found["dev"]["speakers"]["wer"]) == {"c"}
-    assert found["test"]["utterances"] == 3
-    assert found["dev"]["wer"] == [line["dev_wer"] for line in metrics(tmp_path / "one") if "dev_wer" in line][-1]
-    assert json.loads(finished.stdout)["test"]["wer"] == found["test"]["wer"]
+    assert set(found["dev"].speakers.wer) == {"c"}
+    assert found["test"].utterances == 3
+    assert found["dev"].wer == [line["dev_wer"] for line in metrics(tmp_path / "one") if "dev_wer" in line][-1]
+    assert json.loads(finished.stdout)["test"]["wer"] == found["test"].wer
     assert run(command("one", "central.steps=5")).returncode == 0  # another model
-    assert read_evaluations(tmp_path / "one")["test"]["steps"] == 5
+    assert Run(tmp_path / "one").evaluations["test"].steps == 5

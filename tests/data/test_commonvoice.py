@@ -11,10 +11,9 @@ import soxr
 from sottovoce.data.corpora import CommonVoice
 from sottovoce.data.corpora.synthetic import Synthetic, generate
 from sottovoce.data.manifest import build_manifest
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import prepare
 from sottovoce.data.writer import read_rejected
 from sottovoce.errors import DataError
-from sottovoce.processes import no_progress
 
 HEADER = "client_id\tpath\tsentence\tup_votes\tdown_votes\tage\tgender\taccents\tvariant\tlocale\tsegment"
 SENTENCES = {
@@ -90,7 +89,7 @@ def corpus(tmp_path: Path, speech) -> Path:
 @pytest.mark.parametrize("language", ["en", "fr", "de"])
 def test_good_rows_are_read_and_every_bad_one_is_listed(corpus, tmp_path, language):
     spec = CommonVoice(root=corpus, language=language, split="train")
-    store = prepare(Request(spec, max_rejected=0.9), tmp_path / "s", 2, no_progress)
+    store = prepare(spec, tmp_path / "s", max_rejected=0.9, workers=2)
     index = store.index().to_pylist()
     assert {row["utterance"]: row["text"] for row in index} == {
         f"good{number}": text for number, text in enumerate(EXPECTED[language])
@@ -117,7 +116,7 @@ def test_good_rows_are_read_and_every_bad_one_is_listed(corpus, tmp_path, langua
 
 def test_mp3_at_32_and_48_khz_comes_out_at_16_khz(corpus, tmp_path, speech):
     spec = CommonVoice(root=corpus, language="fr", split="train")
-    store = prepare(Request(spec, max_rejected=0.9), tmp_path / "s", 1, no_progress)
+    store = prepare(spec, tmp_path / "s", max_rejected=0.9, workers=1)
     for row in store.index().to_pylist():
         number = int(row["utterance"].removeprefix("good"))
         assert row["seconds"] == pytest.approx(len(speech["fr"][number]) / 16_000, abs=0.1)
@@ -126,7 +125,7 @@ def test_mp3_at_32_and_48_khz_comes_out_at_16_khz(corpus, tmp_path, speech):
 def test_more_bad_rows_than_allowed_stop_the_preparation(corpus, tmp_path):
     spec = CommonVoice(root=corpus, language="en", split="train")
     with pytest.raises(DataError, match=r"of 15 utterances cannot be used, more than --max-rejected 0\.05"):
-        prepare(Request(spec), tmp_path / "s", 1, no_progress)
+        prepare(spec, tmp_path / "s", workers=1)
     assert not (tmp_path / "s").exists()
     assert (tmp_path / "s.partial" / "rejected.tsv").exists()
 

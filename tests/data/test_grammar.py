@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sottovoce.data.corpora.grammar import Grammar, Source
+from sottovoce.data.corpora.grammar import Grammar, GrammarSource
 from sottovoce.data.text import LANGUAGES, TokenSet, normalise
 from sottovoce.errors import ConfigError
 from sottovoce.randomness import stream
@@ -25,7 +25,7 @@ def sentences(grammar: Grammar, count: int, seed: int = 0) -> list[str]:
 
 @languages
 def test_every_slot_is_defined_and_used_and_every_entry_is_text(language: str) -> None:
-    source = Source.read(language)
+    source = GrammarSource.read(language)
     named = {slot for template in source.templates for slot in re.findall(r"\{(\w+)\}", template)}
     assert named == set(source.slots)
     for slot, entries in source.slots.items():

@@ -9,11 +9,10 @@ import pytest
 from conftest import write_audio
 from sottovoce.data.corpora import LibriSpeech
 from sottovoce.data.manifest import build_manifest
-from sottovoce.data.population import speakers_population
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.population import Population
+from sottovoce.data.preparation import prepare
 from sottovoce.data.statistics import statistics_of
 from sottovoce.errors import DataError
-from sottovoce.processes import no_progress
 
 
 def stream_info(path: Path) -> tuple[int, int]:
@@ -27,13 +26,13 @@ def stream_info(path: Path) -> tuple[int, int]:
 def test_the_real_corpus_agrees_with_a_count_of_its_files(real_speech, tmp_path):
     root = real_speech / "LibriSpeech"
     spec = LibriSpeech(root=root, subset=("dev-clean", "test-clean"))
-    store = prepare(Request(spec), tmp_path / "s", 2, no_progress)
+    store = prepare(spec, tmp_path / "s", workers=2)
     files = list(root.glob("*-clean/*/*/*.flac"))
     by_speaker: dict[str, float] = defaultdict(float)
     for path in files:
         rate, samples = stream_info(path)
         by_speaker[path.parts[-3]] += samples / rate / 60
-    row = statistics_of("LS", speakers_population(store))
+    row = statistics_of("LS", Population.of(store))
     assert (
         (store.info.utterances, store.info.speakers, store.info.rejected)
         == (418, 40, 0)
@@ -46,7 +45,7 @@ def test_the_real_corpus_agrees_with_a_count_of_its_files(real_speech, tmp_path)
         fields[0].strip(): (fields[1].strip(), float(fields[3]))
         for fields in (line.split("|") for line in (root / "SPEAKERS.TXT").read_text().splitlines()[1:])
     }
-    seconds = speakers_population(store).seconds_by_user()
+    seconds = Population.of(store).seconds_by_user()
     for number, speaker in enumerate(store.speaker_names().to_pylist()):
         assert seconds[number] / 60 == pytest.approx(printed[speaker][1], abs=0.01)
     assert {(r["speaker"], r["sex"]) for r in store.index(["speaker", "sex"]).to_pylist()} == {

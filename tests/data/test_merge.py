@@ -7,8 +7,8 @@ import soundfile
 from sottovoce.data.corpora import Table
 from sottovoce.data.extract import load_audio
 from sottovoce.data.joining import Joining
-from sottovoce.data.merge import merge
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.merging import merge
+from sottovoce.data.preparation import prepare
 from sottovoce.data.store import Store, partial_path
 from sottovoce.errors import DataError
 from sottovoce.files import only_writer
@@ -56,7 +56,7 @@ def test_the_same_speakers_become_one_user(make_store, make_table, tmp_path):
     table = make_table({"a": 3}, name="other")
     lines = table.read_text().splitlines()
     table.write_text("\n".join([lines[0] + "\tid", *(f"{line}\tnew{n}" for n, line in enumerate(lines[1:]))]) + "\n")
-    other = prepare(Request(Table(file=table, utterance_column="id")), tmp_path / "other-store", 1, no_progress)
+    other = prepare(Table(file=table, utterance_column="id"), tmp_path / "other-store", workers=1)
     store = merged([one, other], tmp_path / "both", same_speakers=True)
     assert store.info.speakers == 1
     assert store.info.utterances == 5
@@ -64,9 +64,7 @@ def test_the_same_speakers_become_one_user(make_store, make_table, tmp_path):
 
 def test_what_does_not_fit_is_refused(make_store, make_table, tmp_path):
     one = make_store({"a": 1}, "one")
-    german = prepare(
-        Request(Table(file=make_table({"b": 1}, name="de"), language=("de",))), tmp_path / "de-store", 1, no_progress
-    )
+    german = prepare(Table(file=make_table({"b": 1}, name="de"), language=("de",)), tmp_path / "de-store", workers=1)
     with pytest.raises(DataError, match="different token sets"):
         merged([one, german], tmp_path / "both")
     with pytest.raises(DataError, match="at least two"):
@@ -76,8 +74,8 @@ def test_what_does_not_fit_is_refused(make_store, make_table, tmp_path):
 
 
 def test_a_joined_utterance_survives_a_merge(make_table, make_store, tmp_path):
-    request = Request(Table(file=make_table({"z": 6}, name="joined")), Joining(least=2, most=3))
-    joined = prepare(request, tmp_path / "joined-store", 1, no_progress)
+    corpus = Table(file=make_table({"z": 6}, name="joined"))
+    joined = prepare(corpus, tmp_path / "joined-store", joining=Joining(least=2, most=3), workers=1)
     store = merged([make_store({"a": 2}, "one"), joined], tmp_path / "both")
     (row, *_) = [row for row in store.index().to_pylist() if row["speaker"] == "z"]
     audio = load_audio(row, store.root_of(row["root"]))

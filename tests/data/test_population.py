@@ -3,14 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sottovoce.data.population import (
-    iid_population,
-    speakers_population,
-    split_by_column,
-    split_by_count,
-    split_by_fraction,
-    split_by_list,
-)
+from sottovoce.data.population import Population
+from sottovoce.data.splits import split_by_column, split_by_count, split_by_fraction, split_by_list
 from sottovoce.data.statistics import statistics_of
 from sottovoce.errors import ConfigError, DataError
 
@@ -60,7 +54,7 @@ def test_an_impossible_fraction_is_refused(fraction):
 
 
 def test_a_fraction_that_leaves_a_part_empty_is_refused():
-    with pytest.raises(ConfigError, match="both parts need someone"):
+    with pytest.raises(ConfigError, match="no part may be empty"):
         split_by_fraction(["a", "b", "c"], "0.1", 0)
 
 
@@ -68,38 +62,52 @@ def test_lists_name_speakers_that_exist():
     assert split_by_list(["a", "b", "c"], ["c", "a"]) == (["a", "c"], ["b"])
     with pytest.raises(DataError, match="'x' of the list is not in the store"):
         split_by_list(["a", "b"], ["x"])
-    with pytest.raises(ConfigError, match="both parts"):
+    with pytest.raises(ConfigError, match="no part may be empty"):
         split_by_list(["a", "b"], ["a", "b"])
 
 
 def test_users_are_speakers_with_all_their_utterances(make_store):
     store = make_store({"a": 3, "b": 1, "c": 4})
-    everyone = speakers_population(store)
+    everyone = Population.of(store)
     assert [everyone.rows_of(user).tolist() for user in range(3)] == [[0, 1, 2], [3], [4, 5, 6, 7]]
-    some = speakers_population(store, ["c", "a"])
+    some = Population.of(store, ["c", "a"])
     assert [some.rows_of(user).tolist() for user in range(2)] == [[0, 1, 2], [4, 5, 6, 7]]
     assert some.utterances_by_user().tolist() == [3, 4]
     seconds = store.index(["seconds"])["seconds"].to_numpy()
     assert some.seconds_by_user().tolist() == pytest.approx([seconds[:3].sum(), seconds[4:].sum()])
     assert everyone.seconds_by_user().sum() == pytest.approx(store.info.seconds)
     with pytest.raises(DataError, match="'x' and 1 more not in"):
-        speakers_population(store, ["x", "y", "a"])
-    with pytest.raises(DataError, match="names someone twice"):
-        speakers_population(store, ["a", "a"])
+        Population.of(store, ["x", "y", "a"])
+    with pytest.raises(DataError, match="names a speaker twice"):
+        Population.of(store, ["a", "a"])
+
+
+def test_a_population_splits_into_two_disjoint_populations(make_store):
+    people = Population.of(make_store(dict.fromkeys("abcdefghij", 2)))
+    assert people.speakers == list("abcdefghij")
+    part, rest = people.split("0.3", seed=5)
+    assert (part.speakers, rest.speakers) == split_by_fraction(people.speakers, "0.3", 5)
+    assert sorted(part.speakers + rest.speakers) == people.speakers
+    assert not set(part.all_rows()) & set(rest.all_rows())
+    assert people.split(0.3, seed=5)[0].hash == part.hash
+    again, _ = part.split("1/3", seed=5)
+    assert set(again.speakers) < set(part.speakers)
+    with pytest.raises(DataError, match="are not speakers"):
+        people.iid(0).split()
 
 
 def test_the_iid_control_has_the_same_utterances_and_other_users(make_store):
     store = make_store({"a": 20, "b": 1, "c": 9})
-    people = speakers_population(store, ["a", "b"])
-    mixed = iid_population(people, seed=0)
+    people = Population.of(store, ["a", "b"])
+    mixed = people.iid(seed=0)
     assert len(mixed) == len(people)
     assert sorted(mixed.all_rows().tolist()) == sorted(people.all_rows().tolist())
     assert np.concatenate([mixed.rows_of(user) for user in range(len(mixed))]).tolist() == mixed.all_rows().tolist()
     assert mixed.utterances_by_user().tolist() != people.utterances_by_user().tolist()
     assert people.unit == "speaker"
     assert mixed.unit == "synthetic user"
-    assert iid_population(people, 0).all_rows().tolist() == mixed.all_rows().tolist()
-    assert iid_population(people, 1).all_rows().tolist() != mixed.all_rows().tolist()
+    assert people.iid(0).all_rows().tolist() == mixed.all_rows().tolist()
+    assert people.iid(1).all_rows().tolist() != mixed.all_rows().tolist()
     assert statistics_of("x", mixed).hours == pytest.approx(statistics_of("x", people).hours)
 
 
@@ -116,7 +124,7 @@ def test_a_column_splits_speakers_only_if_it_never_cuts_one_in_two(make_store, t
 
 def test_statistics_agree_with_arithmetic(make_store):
     store = make_store({"a": 3, "b": 1})
-    population = speakers_population(store)
+    population = Population.of(store)
     row = statistics_of("mine", population)
     minutes = population.seconds_by_user() / 60
     assert row.speakers == 2
@@ -128,8 +136,8 @@ def test_statistics_agree_with_arithmetic(make_store):
 
 
 def test_iid_users_get_utterances_uniformly_and_independently(make_store):
-    people = speakers_population(make_store({"a": 60, "b": 20, "c": 20}, seconds=0.9))
-    counts = np.array([iid_population(people, seed).utterances_by_user() for seed in range(400)])
+    people = Population.of(make_store({"a": 60, "b": 20, "c": 20}, seconds=0.9))
+    counts = np.array([people.iid(seed).utterances_by_user() for seed in range(400)])
     assert counts.sum(axis=1).tolist() == [100] * 400
     assert np.abs(counts.mean(axis=0) - 100 / 3).max() < 1.2
     assert counts.var(axis=0) == pytest.approx(100 * (1 / 3) * (2 / 3), rel=0.25)  # binomial, not dealt in turn

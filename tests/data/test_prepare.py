@@ -13,15 +13,14 @@ from sottovoce.data.corpora import Table
 from sottovoce.data.extract import Chunk, extract, load_audio
 from sottovoce.data.joining import Joining
 from sottovoce.data.manifest import Corpus, Entry, Reason, build_manifest
-from sottovoce.data.preparation_cost import estimate
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import prepare
+from sottovoce.data.preparation_cost import estimate_preparation
 from sottovoce.data.store import CONTENT_FILES, INFO, Store, partial_path
 from sottovoce.data.text import TokenSet
 from sottovoce.data.writer import read_rejected
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
 from sottovoce.files import require_free
-from sottovoce.processes import no_progress
 
 
 def test_a_store_holds_every_utterance_sorted_by_speaker(make_store):
@@ -41,33 +40,33 @@ def test_a_store_holds_every_utterance_sorted_by_speaker(make_store):
 
 def test_more_workers_give_the_same_bytes(make_table, tmp_path):
     table = make_table({"a": 30, "b": 25})
-    request = Request(Table(file=table))
-    one = prepare(request, tmp_path / "one", 1, no_progress)
-    three = prepare(request, tmp_path / "three", 3, no_progress)
+    corpus = Table(file=table)
+    one = prepare(corpus, tmp_path / "one", workers=1)
+    three = prepare(corpus, tmp_path / "three", workers=3)
     assert store_content(one.path) == store_content(three.path)
 
 
 def test_preparing_again_changes_nothing(make_table, tmp_path):
-    request = Request(Table(file=make_table({"a": 3})))
-    store = prepare(request, tmp_path / "s", 1, no_progress)
+    corpus = Table(file=make_table({"a": 3}))
+    store = prepare(corpus, tmp_path / "s", workers=1)
     before = {path: path.stat().st_mtime_ns for path in store.path.iterdir()}
-    prepare(request, tmp_path / "s", 1, no_progress)
+    prepare(corpus, tmp_path / "s", workers=1)
     assert {path: path.stat().st_mtime_ns for path in store.path.iterdir()} == before
 
 
 def test_an_existing_folder_is_never_overwritten(make_table, tmp_path):
     table = make_table({"a": 3})
-    request = Request(Table(file=table))
+    corpus = Table(file=table)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(DataError, match="exists and is not an empty folder"):
-        prepare(request, tmp_path / "mine", 1, no_progress)
-    prepare(request, tmp_path / "s", 1, no_progress)
+        prepare(corpus, tmp_path / "mine", workers=1)
+    prepare(corpus, tmp_path / "s", workers=1)
     with pytest.raises(DataError, match="made with other options"):
-        prepare(Request(Table(file=table, label="other")), tmp_path / "s", 1, no_progress)
+        prepare(Table(file=table, label="other"), tmp_path / "s", workers=1)
     write_audio(table.parent / "a" / "a000.flac", 2.5, seed=99)
     with pytest.raises(DataError, match="made before the corpus changed"):
-        prepare(request, tmp_path / "s", 1, no_progress)
+        prepare(corpus, tmp_path / "s", workers=1)
 
 
 def test_damage_is_found(make_store):
@@ -132,13 +131,13 @@ def test_the_manifest_records_what_was_made_from_what(make_store):
 def test_the_disk_is_checked_before_a_folder_is_made(make_table, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=100_000))
     with pytest.raises(DataError, match=r"needs about 8\d\d\.\d kB but its disk has 100\.0 kB free"):
-        prepare(Request(Table(file=make_table({"a": 40}))), tmp_path / "s", 1, no_progress)
+        prepare(Table(file=make_table({"a": 40})), tmp_path / "s", workers=1)
     assert not partial_path(tmp_path / "s").exists()
 
 
 def test_a_part_of_the_index_is_read_from_the_right_row_groups(make_table, tmp_path, monkeypatch):
     monkeypatch.setattr("sottovoce.data.writer._INDEX_GROUP_ROWS", 4)
-    store = prepare(Request(Table(file=make_table({"a": 13}))), tmp_path / "s", 1, no_progress)
+    store = prepare(Table(file=make_table({"a": 13})), tmp_path / "s", workers=1)
     everything = store.index().to_pylist()
     for start in range(13):
         for stop in range(start + 1, 14):
@@ -148,7 +147,7 @@ def test_a_part_of_the_index_is_read_from_the_right_row_groups(make_table, tmp_p
 def test_every_part_of_a_broken_joined_utterance_is_listed(make_table, tmp_path):
     table = make_table({"a": 40})
     (table.parent / "a" / "a007.flac").write_bytes(b"broken")
-    store = prepare(Request(Table(file=table), Joining(least=4, most=4), 0.2), tmp_path / "s", 1, no_progress)
+    store = prepare(Table(file=table), tmp_path / "s", joining=Joining(least=4, most=4), max_rejected=0.2, workers=1)
     rejected = read_rejected(store.path)
     used = {part for row in store.index().to_pylist() for part in row["parts"]}
     assert len(rejected) == 4
@@ -158,8 +157,8 @@ def test_every_part_of_a_broken_joined_utterance_is_listed(make_table, tmp_path)
 
 
 def test_pauses_stand_where_the_index_says(make_table, tmp_path):
-    request = Request(Table(file=make_table({"a": 12})), Joining(least=4, most=4))
-    store = prepare(request, tmp_path / "s", 1, no_progress)
+    corpus = Table(file=make_table({"a": 12}))
+    store = prepare(corpus, tmp_path / "s", joining=Joining(least=4, most=4), workers=1)
     row = store.index().to_pylist()[0]
     audio = load_audio(row, store.root_of(0))
     at = 0
@@ -176,7 +175,7 @@ def test_an_estimate_counts_segments_not_whole_recordings(tmp_path):
     write_audio(tmp_path / "long.wav", 60.0)
     entry = Entry("u", "a", "hello", "en", ("long.wav",), start=1.0, segment_seconds=2.0)
     manifest = build_manifest(Corpus("x", tmp_path, ("en",), [entry]))
-    assert estimate(manifest).seconds == 2.0
+    assert estimate_preparation(manifest).seconds == 2.0
 
 
 def test_a_store_travels_to_another_process_as_its_path(make_store):
@@ -196,13 +195,13 @@ def test_damaged_tables_are_one_clear_error(make_store, name):
 
 
 def test_a_name_that_cannot_become_a_store_is_refused_at_once(make_table, tmp_path, monkeypatch):
-    request = Request(Table(file=make_table({"a": 2})))
+    corpus = Table(file=make_table({"a": 2}))
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "folder")
     with pytest.raises(DataError, match="is a link"):
-        prepare(request, tmp_path / "link", 1, no_progress)
+        prepare(corpus, tmp_path / "link", workers=1)
     monkeypatch.chdir(tmp_path / "folder")
     with pytest.raises(DataError, match="cannot be replaced"):
-        prepare(request, Path(), 1, no_progress)
+        prepare(corpus, Path(), workers=1)
     monkeypatch.chdir(tmp_path)
-    assert prepare(request, tmp_path / "folder", 1, no_progress).info.utterances == 2
+    assert prepare(corpus, tmp_path / "folder", workers=1).info.utterances == 2

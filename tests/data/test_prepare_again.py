@@ -15,33 +15,32 @@ import soundfile
 from conftest import is_alive, store_content, voice, write_audio
 from sottovoce.data.corpora import Table
 from sottovoce.data.extract import Chunk, extract
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import prepare
 from sottovoce.data.store import CONTENT_FILES, INFO, Store, partial_path
 from sottovoce.data.text import TokenSet
 from sottovoce.data.writer import Journal, read_rejected
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
 from sottovoce.files import only_writer
-from sottovoce.processes import no_progress
 
 KILLED = """
 import sys
 from pathlib import Path
 from sottovoce.data.corpora import Table
 from sottovoce.data import writer
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import prepare
 writer._COMMIT_SECONDS = 0.0
 def progress(what, done, total):
     print(done, flush=True)
 if __name__ == "__main__":
-    prepare(Request(Table(file=Path(sys.argv[1]))), Path(sys.argv[2]), int(sys.argv[3]), progress)
+    prepare(Table(file=Path(sys.argv[1])), sys.argv[2], workers=int(sys.argv[3]), progress=progress)
 """
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_killed_preparation_goes_on_and_gives_the_same_bytes(make_table, tmp_path, workers):
     table = make_table({"a": 80, "b": 60, "c": 60}, seconds=0.9)
-    whole = prepare(Request(Table(file=table)), tmp_path / "whole", 1, no_progress)
+    whole = prepare(Table(file=table), tmp_path / "whole", workers=1)
     script, out = tmp_path / "killed.py", tmp_path / "out"
     script.write_text(KILLED)
     resumed_from = []
@@ -63,7 +62,7 @@ def test_a_killed_preparation_goes_on_and_gives_the_same_bytes(make_table, tmp_p
             Store.open(out)
     assert resumed_from[0] == 0
     assert resumed_from[2] > 0
-    store = prepare(Request(Table(file=table)), out, workers, no_progress)
+    store = prepare(Table(file=table), out, workers=workers)
     assert store_content(store.path) == store_content(whole.path)
     assert not partial_path(out).exists()
 
@@ -90,26 +89,26 @@ def test_workers_do_not_outlive_a_killed_parent(make_table, tmp_path):
 
 def test_a_torn_journal_line_and_half_a_chunk_are_cut_off(make_table, tmp_path):
     table = make_table({"a": 40})
-    whole = prepare(Request(Table(file=table)), tmp_path / "whole", 1, no_progress)
+    whole = prepare(Table(file=table), tmp_path / "whole", workers=1)
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        prepare(Request(Table(file=table)), out, 1, interrupt_after(16))
+        prepare(Table(file=table), out, workers=1, progress=interrupt_after(16))
     journal = partial_path(out) / "journal.jsonl"
     with journal.open("ab") as file:
         file.write(b'{"key": "torn')
     with (partial_path(out) / "features.f16").open("ab") as file:
         file.write(b"x" * 12345)
-    assert store_content(prepare(Request(Table(file=table)), out, 1, no_progress).path) == store_content(whole.path)
+    assert store_content(prepare(Table(file=table), out, workers=1).path) == store_content(whole.path)
 
 
 def test_a_journal_never_vouches_for_features_that_are_not_there(make_table, tmp_path):
     table = make_table({"a": 40})
-    whole = prepare(Request(Table(file=table)), tmp_path / "whole", 1, no_progress)
+    whole = prepare(Table(file=table), tmp_path / "whole", workers=1)
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        prepare(Request(Table(file=table)), out, 1, interrupt_after(32))
+        prepare(Table(file=table), out, workers=1, progress=interrupt_after(32))
     os.truncate(partial_path(out) / "features.f16", 5000)
-    assert store_content(prepare(Request(Table(file=table)), out, 1, no_progress).path) == store_content(whole.path)
+    assert store_content(prepare(Table(file=table), out, workers=1).path) == store_content(whole.path)
 
 
 def interrupt_after(rows: int):
@@ -126,20 +125,20 @@ def test_a_file_that_was_mended_is_read_again(make_table, tmp_path):
     good = (table.parent / "a" / "a001.flac").read_bytes()
     (table.parent / "a" / "a001.flac").write_bytes(good[:1000])
     with pytest.raises(DataError, match=r"1 of 40 utterances cannot be used, more than --max-rejected 0\.01"):
-        prepare(Request(Table(file=table), max_rejected=0.01), out, 1, no_progress)
+        prepare(Table(file=table), out, max_rejected=0.01, workers=1)
     assert [one.utterance for one in read_rejected(partial_path(out))] == ["a/a001"]
     (table.parent / "a" / "a001.flac").write_bytes(good)
-    assert prepare(Request(Table(file=table), max_rejected=0.01), out, 1, no_progress).info.utterances == 40
+    assert prepare(Table(file=table), out, max_rejected=0.01, workers=1).info.utterances == 40
 
 
 def test_what_was_begun_with_other_options_is_kept(make_table, tmp_path):
     table = make_table({"a": 40})
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        prepare(Request(Table(file=table)), out, 1, interrupt_after(16))
+        prepare(Table(file=table), out, workers=1, progress=interrupt_after(16))
     size = (partial_path(out) / "features.f16").stat().st_size
     with pytest.raises(DataError, match="begun with other options"):
-        prepare(Request(Table(file=table, label="other")), out, 1, no_progress)
+        prepare(Table(file=table, label="other"), out, workers=1)
     assert (partial_path(out) / "features.f16").stat().st_size == size > 0
 
 
@@ -147,7 +146,7 @@ def test_two_preparations_cannot_write_one_store(make_table, tmp_path):
     table = make_table({"a": 3})
     partial_path(tmp_path / "s").mkdir()
     with only_writer(partial_path(tmp_path / "s")), pytest.raises(DataError, match="Another process is writing"):
-        prepare(Request(Table(file=table)), tmp_path / "s", 1, no_progress)
+        prepare(Table(file=table), tmp_path / "s", workers=1)
 
 
 FULL_DISK = """
@@ -173,7 +172,7 @@ def test_a_disk_that_becomes_full_is_one_line_and_the_work_goes_on(make_table, t
     assert [line for line in failed.stderr.splitlines() if line][-1].startswith("error: File too large")
     assert "Traceback" not in failed.stderr
     assert not out.exists()
-    store = prepare(Request(Table(file=table)), out, 1, no_progress)
+    store = prepare(Table(file=table), out, workers=1)
     assert store.damaged_files() == []
     assert resource.RLIM_INFINITY  # the limit was the other process' own
 
@@ -198,20 +197,20 @@ def test_the_limit_on_rejections_holds_when_the_command_is_given_again(make_tabl
         (table.parent / "a" / f"a{number:03d}.flac").write_bytes(b"broken")
     for _ in range(2):
         with pytest.raises(DataError, match="5 of 40 utterances cannot be used"):
-            prepare(Request(Table(file=table)), tmp_path / "s", 1, no_progress)
+            prepare(Table(file=table), tmp_path / "s", workers=1)
         assert not (tmp_path / "s").exists()
-    assert prepare(Request(Table(file=table), max_rejected=0.2), tmp_path / "s", 1, no_progress).info.rejected == 5
+    assert prepare(Table(file=table), tmp_path / "s", max_rejected=0.2, workers=1).info.rejected == 5
 
 
 def test_a_kill_between_the_last_file_and_the_rename_loses_nothing(make_table, tmp_path, monkeypatch):
     table, out = make_table({"a": 40}), tmp_path / "s"
-    whole = prepare(Request(Table(file=table)), tmp_path / "whole", 1, no_progress)
-    monkeypatch.setattr("sottovoce.data.prepare.publish", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    whole = prepare(Table(file=table), tmp_path / "whole", workers=1)
+    monkeypatch.setattr("sottovoce.data.preparation.publish", lambda *_: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        prepare(Request(Table(file=table)), out, 1, no_progress)
+        prepare(Table(file=table), out, workers=1)
     monkeypatch.undo()
     starts = []
-    store = prepare(Request(Table(file=table)), out, 1, lambda *now: starts.append(now[1]))
+    store = prepare(Table(file=table), out, workers=1, progress=lambda *now: starts.append(now[1]))
     assert starts[0] == 40
     assert store_content(store.path) == store_content(whole.path)
     assert {path.name for path in store.path.iterdir()} == {*CONTENT_FILES, INFO}
@@ -223,20 +222,20 @@ def test_a_file_of_the_same_size_with_another_time_is_read_again(make_table, tmp
     soundfile.write(path, voice(1.0, 1), 16_000)
     table.write_text(table.read_text().replace("a/a001.flac", "a/a001.wav"))
     with pytest.raises(KeyboardInterrupt):
-        prepare(Request(Table(file=table)), out, 1, interrupt_after(32))
+        prepare(Table(file=table), out, workers=1, progress=interrupt_after(32))
     soundfile.write(path, voice(1.0, 2), 16_000)
     os.utime(path, ns=(1, 1))
-    store = prepare(Request(Table(file=table)), out, 1, no_progress)
+    store = prepare(Table(file=table), out, workers=1)
     assert (store.features_of(1) == logmel.features(soundfile.read(path, dtype="float32")[0])).all()
     soundfile.write(path, voice(1.0, 3), 16_000)
     with pytest.raises(DataError, match="made before the corpus changed"):
-        prepare(Request(Table(file=table)), out, 1, no_progress)
+        prepare(Table(file=table), out, workers=1)
 
 
 def test_work_begun_with_other_library_versions_is_not_mixed(make_table, tmp_path, monkeypatch):
     table, out = make_table({"a": 40}), tmp_path / "s"
     with pytest.raises(KeyboardInterrupt):
-        prepare(Request(Table(file=table)), out, 1, interrupt_after(16))
-    monkeypatch.setattr("sottovoce.data.prepare.library_versions", lambda: {"soxr": "another"})
+        prepare(Table(file=table), out, workers=1, progress=interrupt_after(16))
+    monkeypatch.setattr("sottovoce.data.preparation.library_versions", lambda: {"soxr": "another"})
     with pytest.raises(DataError, match="other options or library versions"):
-        prepare(Request(Table(file=table)), out, 1, no_progress)
+        prepare(Table(file=table), out, workers=1)

@@ -9,9 +9,8 @@ from conftest import write_audio
 from sottovoce.data.corpora import Table
 from sottovoce.data.joining import Joining
 from sottovoce.data.manifest import build_manifest
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import prepare
 from sottovoce.errors import DataError
-from sottovoce.processes import no_progress
 
 ROWS = [
     {"path": "x/one.wav", "speaker": "007", "text": 'Say "hi", now', "age": "30"},
@@ -138,7 +137,7 @@ def test_a_language_column_gives_each_row_its_rules(folder):
 
 def test_an4_with_its_speaker_table(real_speech, tmp_path):
     spec = Table(file=real_speech / "an4" / "index.tsv", speaker_table=real_speech / "an4" / "speakers.tsv")
-    store = prepare(Request(spec), tmp_path / "s", 2, no_progress)
+    store = prepare(spec, tmp_path / "s", workers=2)
     assert (store.info.utterances, store.info.speakers, store.info.rejected) == (1078, 84, 0)
     assert set(store.index(["split"])["split"].to_pylist()) == {"train", "test"}
     assert store.info.label == "an4"
@@ -146,9 +145,9 @@ def test_an4_with_its_speaker_table(real_speech, tmp_path):
 
 def test_audiomnist_and_its_digit_strings(real_speech, tmp_path):
     spec = Table(file=real_speech / "audiomnist" / "index.tsv")
-    store = prepare(Request(spec), tmp_path / "digits", 2, no_progress)
+    store = prepare(spec, tmp_path / "digits", workers=2)
     assert (store.info.utterances, store.info.speakers, store.info.rejected) == (3000, 60, 0)
-    strings = prepare(Request(spec, Joining(least=2, most=5)), tmp_path / "strings", 2, no_progress)
+    strings = prepare(spec, tmp_path / "strings", joining=Joining(least=2, most=5), workers=2)
     index = strings.index().to_pylist()
     assert strings.info.speakers == 60
     assert sum(len(row["paths"]) for row in index) == 3000
@@ -201,7 +200,7 @@ def test_one_odd_row_never_stops_the_corpus(tmp_path, row):
     write_audio(tmp_path / "good.wav", 1.0)
     good = {"path": "good.wav", "speaker": "a", "text": "hi"}
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(one) + "\n" for one in (good, row)))
-    store = prepare(Request(Table(file=tmp_path / "t.jsonl"), max_rejected=0.9), tmp_path / "s", 1, no_progress)
+    store = prepare(Table(file=tmp_path / "t.jsonl"), tmp_path / "s", max_rejected=0.9, workers=1)
     assert (store.info.utterances, store.info.rejected) == (1, 1)
 
 

@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from sottovoce.config import resolve
+from sottovoce.config import parse_setting, resolve
 from sottovoce.data.batching import Batching
 from sottovoce.data.statistics import paper_statistics
-from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError
 from sottovoce.estimate import devices
 from sottovoce.estimate.audio import audio_of, iid, log_normal, of_users, paper_audio, utterances_of_the_paper
@@ -20,22 +19,22 @@ from sottovoce.estimate.devices import A100, H100, custom, here, seconds_per_flo
 from sottovoce.estimate.model_size import describe
 from sottovoce.estimate.work import flops_per_second, loads, local_work
 from sottovoce.federated.client import planned_batches
-from sottovoce.federated.engine import Sums
 from sottovoce.federated.federated_options import Local
-from sottovoce.model.model_options import ModelOptions
-from sottovoce.model.transformer import Encoder
+from sottovoce.model.stack import KEPT
+from sottovoce.model.transformer import Transformer
+from sottovoce.model.transformer_options import TransformerOptions
 from sottovoce.randomness import stream
 
 
 def config(*settings, preset="baseline"):
-    return resolve(preset, settings).config
+    return resolve(preset, *map(parse_setting, settings)).config
 
 
 # FLOPs
 
 
 def test_flops_by_hand():
-    options = ModelOptions(blocks=1, width=8, heads=2, mlp_width=16, layer_drop=0.0)
+    options = TransformerOptions(blocks=1, width=8, heads=2, mlp_width=16, layer_drop=0.0)
     # 3 s are 100 outputs; a second has 100 / 3. Two for every multiplication with its addition.
     third = 100 / 3
     assert flops_per_second(options, 5, 3.0) == pytest.approx(
@@ -51,12 +50,12 @@ def test_flops_by_hand():
 
 @pytest.mark.parametrize(("width", "mlp_width", "blocks"), [(64, 256, 2), (96, 128, 3)])
 def test_flops_are_those_of_the_encoder(width, mlp_width, blocks):
-    options = ModelOptions(blocks=blocks, width=width, mlp_width=mlp_width, layer_drop=0.0)
-    encoder, frames = Encoder(options, 30).train(), torch.full((4,), 600)
+    options = TransformerOptions(blocks=blocks, width=width, mlp_width=mlp_width, layer_drop=0.0)
+    encoder, frames = Transformer(options, 30).train(), torch.full((4,), 600)
     kept = [number > 0 for number in range(blocks)]
-    for used in (None, kept):
+    for used in (None, {KEPT: np.array(kept)}):
         with FlopCounterMode(display=False) as counter:
-            scores, _ = encoder(torch.randn(4, 600, 80), frames, kept=used)
+            scores, _ = encoder(torch.randn(4, 600, 80), frames, used)
             scores.sum().backward()
         drop = 0.0 if used is None else 1 / blocks
         ours = 4 * 6.0 * sum(flops_per_second(options.model_copy(update={"layer_drop": drop}), 30, 6.0).values())
@@ -128,7 +127,7 @@ def test_the_iid_control_has_the_same_mean_and_little_spread():
 
 def test_what_presets_say_about_audio(make_store):
     assert audio_of(resolve("commonvoice-en")).name == "CV-en-train-90"
-    assert audio_of(resolve("commonvoice-de", ["users.seed_fraction=null"])).name == "CV-de-train"
+    assert audio_of(resolve("commonvoice-de", {"users": {"seed_fraction": None}})).name == "CV-de-train"
     assert audio_of(resolve("librispeech")).name == "LS-960"
     quick = audio_of(resolve("quick"))
     assert len(quick.seconds) == 24
@@ -136,7 +135,7 @@ def test_what_presets_say_about_audio(make_store):
     with pytest.raises(ConfigError, match="Give --audio"):
         audio_of(resolve("baseline"))
     store = make_store({"ann": 2, "bob": 5})
-    real = audio_of(resolve("baseline", [f"data.train.store={store.path}"]))
+    real = audio_of(resolve("baseline", {"data": {"train": {"store": store.path}}}))
     assert (real.seconds * real.shares).sum() == pytest.approx(store.index(["seconds"])["seconds"].to_numpy().sum() / 2)
 
 
@@ -291,23 +290,23 @@ def test_noise_is_drawn_while_all_wait():
 def test_memory_and_traffic_by_hand():
     quick = config(preset="quick")
     size = describe(quick, "tensor", "en")
-    parameters = size["parameters"]
+    parameters = size.parameters
     assert parameters == 2 + 80 * 7 * 128 + 128 + 2 * (4 * 64 + 4 * 64**2 + 2 * 64 * 128) + 128 + 64 * 30 + 30
-    held = memory(quick, parameters, 30)
+    held = memory(quick, size)
     assert {name: held[name] / parameters for name in ("model", "gradients", "theta", "server_state")} == {
         "model": 4, "gradients": 4, "theta": 4, "server_state": 8}  # fmt: skip
-    assert held["total"] == sum(size for name, size in held.items() if name not in ("total", "server_step"))
-    assert Sums(Group(), torch.zeros(parameters), 1).total.nbytes == held["integer_sum"]
-    sent = traffic(quick, size["partition"], 4)
-    notes = sent["all_reduce"] / 8 - parameters
+    assert held["total"] == sum(size for name, size in held.items() if name not in ("total", "server_step", "release"))
+    assert held["integer_sum"] == torch.zeros(parameters, dtype=torch.int64).nbytes
+    sent = traffic(quick, size.partition, 4)
+    notes = sent["sent_by_process"] - 12 * parameters
     assert notes > 0
-    assert notes % 4 == 0  # as many from every process
-    assert sent["sent_by_process"] == 1.5 * sent["all_reduce"]
+    assert notes % (3 * 8) == 0  # to each of the three others
     assert (sent["user_down"], sent["user_up_integers"]) == (4 * parameters, 8 * parameters)
     assert sent["cohort_up_integers"] == 8 * 8 * parameters
-    assert traffic(quick, size["partition"], 1)["sent_by_process"] == 0
-    plain = memory(config("privacy.sigma_dp=0", "privacy.diagnostics=false", preset="quick"), parameters, 30)
-    assert plain["noise_copy"] == plain["first_gradient"] == 0
+    assert traffic(quick, size.partition, 1)["sent_by_process"] == 0
+    plain = memory(config("privacy.sigma_dp=0", "privacy.diagnostics=false", preset="quick"), size)
+    assert plain["first_gradient"] == 0
+    assert (held["release"] - plain["release"]) / parameters == 20
     assert plain["total"] < held["total"]
 
 

@@ -16,10 +16,10 @@ from sottovoce.distributed import Group
 from sottovoce.errors import DataError
 from sottovoce.evaluation.evaluate import compare, evaluate, score
 from sottovoce.evaluation.transcribe import _HOP_SAMPLES, _WINDOW_SAMPLES, _windows, transcribe
-from sottovoce.model.model_options import ModelOptions
 from sottovoce.model.recogniser import Recogniser, load_recogniser
+from sottovoce.model.transformer_options import TransformerOptions
 
-SMALL = ModelOptions(blocks=1, width=16, heads=2, mlp_width=32, dropout=0.0, layer_drop=0.0)
+SMALL = TransformerOptions(blocks=1, width=16, heads=2, mlp_width=32, dropout=0.0, layer_drop=0.0)
 words = st.lists(st.sampled_from(["one", "two", "three"]), min_size=1, max_size=6).map(" ".join)
 
 

@@ -6,34 +6,35 @@ import pytest
 import torch
 
 from sottovoce.data.batching import Batching
-from sottovoce.data.population import speakers_population
+from sottovoce.data.population import Population
 from sottovoce.data.text import TokenSet
 from sottovoce.distributed import Group
 from sottovoce.federated import diagnostics as watching
-from sottovoce.federated import engine as engine_module
+from sottovoce.federated import process_aggregator
 from sottovoce.federated.client import Client
 from sottovoce.federated.diagnostics import Figures, UserGradients
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.federated_options import Local
-from sottovoce.model.model_options import ModelOptions
+from sottovoce.federated.process_aggregator import ProcessAggregator
 from sottovoce.model.recogniser import Recogniser
+from sottovoce.model.transformer_options import TransformerOptions
 from sottovoce.optim import Sgd
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.privacy_options import Participation, Privacy
 
-SMALL = ModelOptions(blocks=2, width=16, heads=2, mlp_width=32, dropout=0.1, layer_drop=0.3)
+SMALL = TransformerOptions(blocks=2, width=16, heads=2, mlp_width=32, dropout=0.1, layer_drop=0.3)
 EVERYONE = Participation(population=4, sampling="everyone")
 LR = 0.1
 
 
 @pytest.fixture
 def users(make_store):
-    return speakers_population(make_store({"a": 4, "b": 3, "c": 2, "d": 1}))
+    return Population.of(make_store({"a": 4, "b": 3, "c": 2, "d": 1}))
 
 
 @pytest.fixture
 def everybody_closely(monkeypatch):
-    monkeypatch.setattr(engine_module, "CLOSELY", 1)
+    monkeypatch.setattr(process_aggregator, "CLOSELY", 1)
 
 
 def engine(users, local, privacy, participation=EVERYONE, partition="tensor"):
@@ -41,7 +42,9 @@ def engine(users, local, privacy, participation=EVERYONE, partition="tensor"):
     mechanism = Mechanism(privacy, participation, model.flat.partition(partition))
     client = Client(users.store, Batching(seconds=3), local, None, seed=1)
     server = Sgd(momentum=0.0)
-    return Engine(Group(), users, model, client, mechanism, server, server.start(model.flat.theta))
+    aggregator = ProcessAggregator(Group(), users, model, client, mechanism)
+    state = server.start(model.flat.theta)
+    return Engine(aggregator, model, mechanism, server, state, users=len(users), seed=1)
 
 
 def inside(figures):
@@ -51,13 +54,13 @@ def inside(figures):
 def trained_in_plain(users, local):
     """Return, for every user, the norms before local clipping, the gradients moved by, the places, and the delta."""
     run = engine(users, local, Privacy())
-    theta, flat, found = run.theta, run.recogniser.flat, []
+    theta, flat, client, found = run.theta, run.recogniser.flat, run.aggregator.client, []
     for user in range(len(users)):
         norms, gradients, places = [], [], []
-        run.client.start_(run.recogniser, theta)
-        for batch in run.client.batches(0, users.key_of(user), users.rows_of(user)):
+        state = client.start_(run.recogniser, theta, 0, users.key_of(user))
+        for batch in client.batches(0, users.key_of(user), users.rows_of(user), run.recogniser.encoder):
             places.append(flat.theta.double().clone())
-            norms.append(float(run.client.step_(run.recogniser, theta, batch).gradient_norm))
+            norms.append(float(client.step_(run.recogniser, theta, batch, state).gradient_norm))
             gradients.append(flat.gradient.double().clone())
         found.append((norms, gradients, places, theta.double() - flat.theta.double()))
     return found

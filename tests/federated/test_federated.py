@@ -6,32 +6,36 @@ import numpy as np
 import pytest
 import torch
 
+from ledgers import header_of
 from sottovoce.data.batching import Batching
-from sottovoce.data.population import iid_population, speakers_population
+from sottovoce.data.population import Population
 from sottovoce.data.text import TokenSet
 from sottovoce.distributed import Group
 from sottovoce.errors import PrivacyError
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.client import Client, planned_batches
-from sottovoce.federated.engine import Engine, share_out
+from sottovoce.federated.engine import Engine
 from sottovoce.federated.federated_options import Local
+from sottovoce.federated.local_rules import FedProx
+from sottovoce.federated.process_aggregator import ProcessAggregator, share_out
 from sottovoce.federated.step import central_step
 from sottovoce.federated.weights import user_weights
-from sottovoce.model.model_options import ModelOptions
 from sottovoce.model.recogniser import Recogniser
+from sottovoce.model.transformer_options import TransformerOptions
 from sottovoce.optim import Adam, Lamb, Sgd
 from sottovoce.privacy.clipping import add_clipped_
-from sottovoce.privacy.ledger import Ledger, header_of
+from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
+from sottovoce.privacy.noise import NoiseState
 from sottovoce.privacy.privacy_options import Budget, Participation, Privacy
 from sottovoce.randomness import stream
 
-SMALL = ModelOptions(blocks=2, width=16, heads=2, mlp_width=32, dropout=0.1, layer_drop=0.3)
+SMALL = TransformerOptions(blocks=2, width=16, heads=2, mlp_width=32, dropout=0.1, layer_drop=0.3)
 
 
 @pytest.fixture
 def users(make_store):
-    return speakers_population(make_store({"a": 4, "b": 3, "c": 2, "d": 1}))
+    return Population.of(make_store({"a": 4, "b": 3, "c": 2, "d": 1}))
 
 
 def recogniser(options=SMALL):
@@ -46,13 +50,14 @@ def engine(users, local, privacy, participation, server, options=SMALL, augment=
     model = recogniser(options)
     mechanism = Mechanism(privacy, participation, model.flat.partition(partition))
     state = server.start(model.flat.theta)
-    return Engine(Group(), users, model, client(users, local, augment), mechanism, server, state)
+    aggregator = ProcessAggregator(Group(), users, model, client(users, local, augment), mechanism)
+    return Engine(aggregator, model, mechanism, server, state, users=len(users), seed=1)
 
 
 EVERYONE = Participation(population=4, sampling="everyone")
 
 
-NOISE = {"clip_norm": 0.01, "sigma_dp": 0.01, "mlp_weight": 2.0}
+NOISE = {"clip_norm": 0.01, "sigma_dp": 0.01, "layer_weights": {"mlp": 2.0}}
 SECONDS = {"weight": "seconds", "weight_bound": 2.0, "weight_total": 8.0}
 
 
@@ -72,7 +77,7 @@ SECONDS = {"weight": "seconds", "weight_bound": 2.0, "weight_total": 8.0}
     ],
 )
 def test_the_engine_is_the_algorithm_to_the_bit(users, privacy, participation, partition, server):
-    local = Local(lr=0.1, steps=3, prox_mu=0.1)
+    local = Local(lr=0.1, steps=3, rule=FedProx(mu=0.1))
     fast = engine(
         users,
         local,
@@ -83,10 +88,22 @@ def test_the_engine_is_the_algorithm_to_the_bit(users, privacy, participation, p
         partition=partition,
     )
     slow = recogniser()
-    theta, state = slow.flat.theta.clone(), server.start(slow.flat.theta)
+    theta, state, noise_state = slow.flat.theta.clone(), server.start(slow.flat.theta), NoiseState()
     for t in range(4):
         fast.step(t, 0.01)
-        central_step(t, theta, users, slow, client(users, local, SpecAugment()), fast.mechanism, server, state, 0.01)
+        noise_state = central_step(
+            t,
+            theta,
+            population=users,
+            recogniser=slow,
+            client=client(users, local, SpecAugment()),
+            mechanism=fast.mechanism,
+            server=server,
+            state=state,
+            noise_state=noise_state,
+            central_lr=0.01,
+            seed=1,
+        )
     assert torch.equal(fast.theta, theta)
     assert torch.equal(fast.recogniser.flat.theta, theta)
     assert not torch.equal(theta, recogniser().flat.theta)
@@ -101,10 +118,8 @@ def test_no_clip_no_noise_one_local_step_is_plain_averaging(users):
     model, worker = recogniser(options), client(users, local)
     gradients = []
     for user in range(4):
-        (batch,) = worker.batches(0, users.key_of(user), users.rows_of(user))
-        model.flat.load_(before)
-        model.encoder.train()
-        worker.step_(model, before, batch)
+        (batch,) = worker.batches(0, users.key_of(user), users.rows_of(user), model.encoder)
+        worker.step_(model, before, batch, worker.start_(model, before, 0, users.key_of(user)))
         gradients.append(model.flat.gradient.clone())
     expected = before - 0.5 * torch.stack(gradients).mean(0)
     assert (run.theta - expected).abs().max() < 1e-6
@@ -143,7 +158,7 @@ def test_q_one_is_everyone(users):
 
 
 def test_iid_and_speakers_have_the_same_utterances(users):
-    mixed = iid_population(users, 3)
+    mixed = users.iid(3)
     assert sorted(mixed.all_rows().tolist()) == sorted(users.all_rows().tolist())
     assert len(mixed) == len(users)
 
@@ -166,7 +181,7 @@ def test_an_empty_cohort_is_noise_only(users):
 def test_every_step_layer_and_coordinate_has_noise_of_its_own(users, randomness):
     privacy = Privacy(clip_norm=0.01, clipping="dim", sigma_dp=1.0)
     run = engine(users, Local(steps=1), privacy, Participation(population=10**9, cohort_size=1), Sgd(momentum=0.0))
-    run.mechanism = replace(run.mechanism, source=randomness)
+    run.mechanism = run.aggregator.mechanism = replace(run.mechanism, source=randomness)
     noises = []
     for t in range(3):
         before = run.theta.clone()
@@ -195,7 +210,7 @@ def test_without_one_user_the_sum_moves_by_at_most_the_bound(users, make_store):
     moves = {}
     for names in ("abcd", "bcd", "acd", "abd", "abc"):
         run = engine(
-            speakers_population(users.store, names),
+            Population.of(users.store, names),
             Local(lr=0.1, steps=3),
             privacy,
             participation,
@@ -219,12 +234,11 @@ def test_noise_is_drawn_anew_where_it_was_used_on_another_sum(users, tmp_path):
         run = engine(users, Local(steps=1), privacy, nobody, Sgd(momentum=0.0))
         before = run.theta.clone()
         if with_ledger:
-            header = header_of(run.mechanism, "speaker", "none", "")
+            header = header_of(run.mechanism)
             run.ledger = Ledger(path, run.mechanism, header, None)
             if run.ledger.releases == 0:  # a release of this step with another sum, before a kill
                 run.ledger.charge(0, 0, "f" * 64)
                 run.ledger = Ledger(path, run.mechanism, header, None)
-            run.charged_before = run.ledger.done_before
         run.step(0, 1.0)
         return (run.theta - before).double()
 
@@ -238,7 +252,7 @@ def test_noise_is_drawn_anew_where_it_was_used_on_another_sum(users, tmp_path):
 def test_nothing_moves_before_the_release_is_charged(users, tmp_path):
     privacy = Privacy(clip_norm=0.01, clipping="dim", sigma_dp=1.0, budget=Budget(epsilon=1e-6))
     run = engine(users, Local(steps=1), privacy, Participation(population=4, cohort_size=2), Sgd(momentum=0.0))
-    run.ledger = Ledger(tmp_path / "ledger.jsonl", run.mechanism, header_of(run.mechanism, "speaker", "none", ""), None)
+    run.ledger = Ledger(tmp_path / "ledger.jsonl", run.mechanism, header_of(run.mechanism), None)
     before = run.theta.clone()
     with pytest.raises(PrivacyError, match="allows 0 releases"):
         run.step(0, 1.0)
@@ -277,14 +291,14 @@ def test_the_proximal_term_pulls_back(users):
     rows = users.rows_of(0)
     norms = []
     for mu in (0.0, 1.0, 20.0):
-        worker, model = client(users, Local(lr=0.01, steps=6, prox_mu=mu)), recogniser()
+        worker, model = client(users, Local(lr=0.01, steps=6, rule=FedProx(mu=mu))), recogniser()
         theta = model.flat.theta.clone()
-        worker.start_(model, theta)
-        for number, batch in enumerate(worker.batches(0, users.key_of(0), rows)):
-            worker.step_(model, theta, batch)
+        state = worker.start_(model, theta, 0, users.key_of(0))
+        for number, batch in enumerate(worker.batches(0, users.key_of(0), rows, model.encoder)):
+            worker.step_(model, theta, batch, state)
             if number == 0:
-                norms.append([float(worker.delta_(model, theta).norm())])
-        norms[-1].append(float(worker.delta_(model, theta).norm()))
+                norms.append([float(worker.finish_(model, theta, state).norm())])
+        norms[-1].append(float(worker.finish_(model, theta, state).norm()))
     first, last = zip(*norms, strict=True)
     assert first[0] == first[1] == first[2]  # at distance 0 the term is 0
     assert last[0] > last[1] > last[2]

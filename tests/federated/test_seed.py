@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sottovoce.data.population import speakers_population
+from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
 from sottovoce.errors import PrivacyError
 from sottovoce.federated.seed import describe_seed_model
@@ -33,7 +33,7 @@ def seed_run(folder: Path, store, train: str, dev: str | None = None, before: Pa
 
 
 def test_other_speakers_are_fine_and_users_are_not(store, tmp_path):
-    users = speakers_population(store, "cd")
+    users = Population.of(store, "cd")
     assert describe_seed_model(None, users) == "none"
     other = seed_run(tmp_path / "other", store, "ab")
     for place in (other, other / "last", other / "last" / "model.safetensors"):
@@ -48,20 +48,20 @@ def test_what_a_seed_model_began_with_counts_too(store, tmp_path):
     first = seed_run(tmp_path / "first", store, "c")
     second = seed_run(tmp_path / "second", store, "ab", before=first)
     with pytest.raises(PrivacyError, match="was made with 1 of the users"):
-        describe_seed_model(second, speakers_population(store, "cd"))
+        describe_seed_model(second, Population.of(store, "cd"))
     (tmp_path / "first" / "last" / "model.safetensors").unlink()
-    assert "it began with: no longer there" in describe_seed_model(second, speakers_population(store, "cd"))
+    assert "it began with: no longer there" in describe_seed_model(second, Population.of(store, "cd"))
 
 
 def test_speakers_of_another_store_are_compared_by_name(store, make_store, tmp_path):
     other = make_store({"d": 3, "x": 1}, name="other")
     seed = seed_run(tmp_path / "seed", other, "dx")
     with pytest.raises(PrivacyError, match="was made with 1 of the users"):
-        describe_seed_model(seed, speakers_population(store, "cd"))
+        describe_seed_model(seed, Population.of(store, "cd"))
 
 
 def test_what_cannot_be_known_is_said(store, tmp_path):
-    users = speakers_population(store, "cd")
+    users = Population.of(store, "cd")
     seed = seed_run(tmp_path / "seed", store, "abc")
     (seed / "train.txt").write_text("a\nb\n")  # not the list it was trained with
     assert "no longer there to be compared" in describe_seed_model(seed, users)

@@ -10,19 +10,18 @@ from sottovoce.errors import ConfigError
 from sottovoce.model.attention import attend, dropout
 from sottovoce.model.cape import centred_positions, embed
 from sottovoce.model.ctc import ctc_loss, greedy
-from sottovoce.model.flat import FlatModel, make_partition
+from sottovoce.model.encoder import make_initialised, make_on_meta
+from sottovoce.model.flat import FlatModel, encoder_partition
 from sottovoce.model.hardware import Hardware
-from sottovoce.model.model_options import ModelOptions
 from sottovoce.model.recogniser import Recogniser
-from sottovoce.model.transformer import Encoder, initialise, output_count
+from sottovoce.model.stack import KEPT
+from sottovoce.model.transformer_options import TransformerOptions
 
-SMALL = ModelOptions(blocks=3, width=32, heads=4, mlp_width=64, dropout=0.0, layer_drop=0.0)
+SMALL = TransformerOptions(blocks=3, width=32, heads=4, mlp_width=64, dropout=0.0, layer_drop=0.0)
 
 
 def make(options=SMALL, seed=0):
-    encoder = Encoder(options, 30)
-    initialise(encoder, torch.Generator().manual_seed(seed))
-    return encoder
+    return make_initialised(options, 30, seed)
 
 
 @pytest.mark.parametrize(
@@ -38,21 +37,18 @@ def make(options=SMALL, seed=0):
     ],
 )
 def test_the_presets_have_their_sizes(preset, parameters, tensors):
-    with torch.device("meta"):
-        encoder = Encoder(resolve(preset).config.model, 30)
+    encoder = make_on_meta(resolve(preset).config.model, 30)
     assert sum(parameter.numel() for parameter in encoder.parameters()) == parameters
     assert len(list(encoder.parameters())) == tensors
 
 
 def test_partitions_of_the_baseline():
-    with torch.device("meta"):
-        encoder = Encoder(resolve("baseline").config.model, 30)
-    names, sizes = zip(*((name, parameter.numel()) for name, parameter in encoder.named_parameters()), strict=True)
-    assert len(make_partition(names, sizes, "tensor")) == 296
-    blocks = make_partition(names, sizes, "block")
+    encoder = make_on_meta(resolve("baseline").config.model, 30)
+    assert len(encoder_partition(encoder, "tensor")) == 296
+    blocks = encoder_partition(encoder, "block")
     assert len(blocks) == 36 + 5
     assert blocks.sizes[blocks.layers.index("blocks.7")] == 7_080_960
-    kinds = make_partition(names, sizes, "kind")
+    kinds = encoder_partition(encoder, "kind")
     assert set(kinds.layers) == {"ln1", "wqkv", "wf", "ln2", "w1", "w2", "rest"}
     assert kinds.sizes[kinds.layers.index("wqkv")] == 36 * 3 * 768**2
     assert sum(kinds.sizes) == 255_800_864
@@ -76,7 +72,7 @@ def test_an_utterance_does_not_depend_on_its_batch(norm, dtype, tolerance):
 @settings(deadline=None, max_examples=25)
 def test_three_frames_make_one_output(frames):
     scores, outputs = make().eval()(torch.zeros(1, frames, 80), torch.tensor([frames]))
-    assert scores.shape[1] == int(outputs) == int(output_count(torch.tensor(frames))) == -(-frames // 3)
+    assert scores.shape[1] == int(outputs) == int(make().output_count(torch.tensor(frames))) == -(-frames // 3)
 
 
 def test_the_convolution_is_pytorchs():
@@ -90,7 +86,7 @@ def test_the_convolution_is_pytorchs():
         mine = features[row : row + 1, :count]
         normal = (mine - mine.mean()) / (mine.var(correction=0) + 1e-5).sqrt() * 1.3 - 0.4
         expected = torch.nn.functional.conv1d(normal.transpose(1, 2), encoder.conv.weight, encoder.conv.bias, 3, 3)
-        found = encoder._convolved(features, frames)[row, : -(-count // 3)]
+        found = encoder.convolved(features, frames)[row, : -(-count // 3)]
         assert (found - expected[0].T).abs().max() < 1e-12
 
 
@@ -110,14 +106,14 @@ def test_a_dropped_block_is_really_skipped():
     called = []
     for number, block in enumerate(encoder.blocks):
         block.register_forward_hook(lambda *_, number=number: called.append(number))
-    scores, _ = encoder(torch.randn(1, 30, 80), torch.tensor([30]), kept=[True, False, True])
+    scores, _ = encoder(torch.randn(1, 30, 80), torch.tensor([30]), {KEPT: np.array([True, False, True])})
     assert called == [0, 2]
     scores.sum().backward()
     assert all(parameter.grad is None for parameter in encoder.blocks[1].parameters())
 
 
 def test_initialisation_is_the_references():
-    options = ModelOptions(blocks=2, width=64, heads=4, mlp_width=256)
+    options = TransformerOptions(blocks=2, width=64, heads=4, mlp_width=256)
     encoder = make(options)
     bounds = {
         "conv.weight": np.sqrt(3 / (80 * 7)),
@@ -149,7 +145,7 @@ def test_a_smaller_norm_scale_is_the_same_function_with_gradients_that_layer_nor
     torch.testing.assert_close(scores[0.1], scores[1.0], rtol=1e-4, atol=1e-5)
     assert shares[0.1] == pytest.approx(100 * shares[1.0], rel=1e-3)
     with pytest.raises(ValueError, match="norm=post"):
-        ModelOptions(norm="post", norm_scale=0.5)
+        TransformerOptions(norm="post", norm_scale=0.5)
 
 
 def test_parameters_and_gradients_are_views_into_two_vectors():
@@ -209,7 +205,7 @@ def test_the_seed_decides_the_start():
 
 def test_heads_must_divide_the_width():
     with pytest.raises(ValueError, match="multiple of heads"):
-        ModelOptions(width=30, heads=4)
+        TransformerOptions(width=30, heads=4)
 
 
 def test_attention_written_out_is_pytorchs():
@@ -253,7 +249,9 @@ def test_bfloat16_and_compiling_give_nearly_the_same_loss():
         encoder = make().to(hardware.open()).train()
         hardware.speed_up_(encoder)
         features = torch.randn(3, 120, 80, generator=torch.Generator().manual_seed(1)).cuda()
-        scores, outputs = encoder(features, torch.tensor([120, 100, 90]).cuda(), kept=[True, False, True])
+        kept = {KEPT: np.array([True, False, True])}
+        with encoder.autocast():
+            scores, outputs = encoder(features, torch.tensor([120, 100, 90]).cuda(), kept)
         targets, lengths = torch.ones(3, 2, dtype=torch.int64).cuda(), torch.tensor([2, 1, 1]).cuda()
         losses.append(ctc_loss(scores, outputs, targets, lengths).sum().item())
     assert losses[1:] == pytest.approx([losses[0]] * 2, rel=0.02)

@@ -123,8 +123,8 @@ def test_cohorts_of_fixed_size_cost_more_than_either_direction():
     q = 102_400 / 3_475_300
     mechanism = plain_mechanism(2e-5, 102_400, 3_475_300, "fixed")
     assert mechanism.z == pytest.approx(2e-5 * 102_400 / 2)
-    assert mechanism.event.adjacency == REPLACE
-    spent = {mechanism.event: 2006}
+    assert mechanism.adjacency == REPLACE
+    spent = mechanism.spent(2006)
     tight, loose = pld(spent, DELTA).epsilon, rdp(spent, DELTA).epsilon
     one_direction = pld({Event(mechanism.z, q): 2006}, DELTA).epsilon
     general = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
@@ -137,7 +137,7 @@ def test_cohorts_of_fixed_size_cost_more_than_either_direction():
         pytest.approx(14.41, 0.01),
         pytest.approx(15.14, 0.01),
     )
-    poisson = pld({plain_mechanism(2e-5, 102_400, 3_475_300).event: 2006}, DELTA).epsilon
+    poisson = pld(plain_mechanism(2e-5, 102_400, 3_475_300).spent(2006), DELTA).epsilon
     assert poisson == pytest.approx(4.22, abs=0.01)
 
 

@@ -10,19 +10,22 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sottovoce.model.flat import make_partition
+from sottovoce.model.roles import role_by_name
+from sottovoce.model.transformer import Transformer
 from sottovoce.privacy.clipping import add_clipped_, clip_factors
 from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
 from sottovoce.privacy.privacy_options import Participation, Privacy
 
 NAMES = ("conv.weight", "blocks.0.ln1.weight", "blocks.0.w1.weight", "blocks.0.w2.weight", "output.bias")
 SIZES = (7, 1, 40, 3, 20)
+ROLES = [role_by_name(name, Transformer.groups) for name in NAMES]
 KINDS = ("global", "uniform", "dim", "weighted")
 
 
 def mechanism(kind="global", rule="clip", clip_norm=0.01, partition="tensor", **participation):
-    privacy = Privacy(clip_norm=clip_norm, clipping=kind, rule=rule, mlp_weight=2.0)
+    privacy = Privacy(clip_norm=clip_norm, clipping=kind, rule=rule, layer_weights={"mlp": 2.0})
     options = Participation(population=100, cohort_size=10, **participation)
-    return Mechanism(privacy, options, make_partition(NAMES, SIZES, partition))
+    return Mechanism(privacy, options, make_partition(NAMES, SIZES, partition, ROLES))
 
 
 def clipped(delta, mech, weight=WEIGHTS):
@@ -63,7 +66,7 @@ def test_the_integers_never_exceed_the_bound(delta, kind, rule, clip_norm, parti
     if kind != "global" and rule == "clip":  # a small delta is left alone by `normalize`, whatever its layers
         for layer, bound in enumerate(mech.clip_norms):
             mine = sum(s for s, of in zip(squares, mech.partition.tensor_layers, strict=True) if of == layer)
-            assert mine <= (weight_bound * bound / mech.step) ** 2
+            assert mine <= (weight_bound * bound / mech.resolution) ** 2
 
 
 @given(
@@ -88,10 +91,10 @@ def test_norms_are_enlarged_by_more_than_they_can_be_off(norms, kind, rule):
 def test_little_is_lost(delta, kind):
     delta = torch.tensor(delta, dtype=torch.float32)
     mech = mechanism(kind)
-    found = clipped(delta, mech).double() * mech.step
+    found = clipped(delta, mech).double() * mech.resolution
     factors = clip_factors(mech.partition.norms(delta), mech)
     exact = delta.double() * torch.cat([factors[i].expand(size) for i, size in enumerate(SIZES)])
-    assert ((found - exact).abs() <= mech.step).all()
+    assert ((found - exact).abs() <= mech.resolution).all()
     assert (found.abs() <= exact.abs() * (1 + 1e-12) + 1e-30).all()  # toward zero
 
 
@@ -121,7 +124,7 @@ def test_normalize_leaves_small_deltas_and_raises_small_layers():
 
 def test_one_layer_is_global_clipping():
     delta = torch.randn(sum(SIZES), generator=torch.Generator().manual_seed(0))
-    one = make_partition(["w1"], [sum(SIZES)], "tensor")
+    one = make_partition(["w1"], [sum(SIZES)], "tensor", [role_by_name("w1", Transformer.groups)])
     found = []
     for kind in KINDS:
         mech = Mechanism(Privacy(clip_norm=0.01, clipping=kind), Participation(population=10, cohort_size=2), one)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ledgers import charged, checkpoint, mechanism, opened
+from ledgers import charged, checkpoint, header_of, mechanism, opened
 from sottovoce.errors import DataError, PrivacyError
 from sottovoce.privacy.accounting import rdp
-from sottovoce.privacy.claims import claimed, composed, open_account, statement, true_positives
-from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark, header_of, read_ledger
+from sottovoce.privacy.claims import claim_at, composed, open_account, statement, true_positives
+from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark, read_ledger
 from sottovoce.privacy.privacy_options import Budget
 from sottovoce.runs.verify import verify
 
@@ -21,7 +21,7 @@ def test_it_says_what_is_protected_and_charges_every_release(tmp_path):
     assert header["unit"] == "all audio of one speaker"
     assert (header["z"], header["population"], header["noise"]) == (2.0, 1000, "seeded: a simulation")
     assert [line["release"] for line in lines] == [1, 2, 3, 4]
-    assert [line["epsilon"] for line in lines] == [rdp({mechanism().event: n}, 1e-9).epsilon for n in (1, 2, 3, 4)]
+    assert [line["epsilon"] for line in lines] == [rdp(mechanism().spent(n), 1e-9).epsilon for n in (1, 2, 3, 4)]
     assert all(set(line) == {"previous", "release", "step", "epsilon", "aggregate"} for line in lines)
     checkpoint(tmp_path, 4, ledger.mark)
     found = verify(tmp_path)
@@ -104,7 +104,7 @@ def test_runs_that_protect_different_things_do_not_compose(tmp_path):
     charged(tmp_path / "a")
     mech = mechanism()
     (tmp_path / "b").mkdir()
-    Ledger(tmp_path / "b" / LEDGER_FILE, mech, header_of(mech, "synthetic user", "none", ""), None)
+    Ledger(tmp_path / "b" / LEDGER_FILE, mech, header_of(mech, "synthetic user"), None)
     with pytest.raises(PrivacyError, match="protect different things"):
         composed([open_account(tmp_path / name) for name in "ab"])
 
@@ -133,7 +133,6 @@ def test_what_is_done_again_alike_is_not_charged_again(tmp_path):
     mark = charged(tmp_path, 2).mark
     before = charged_more(tmp_path, mark)
     again = opened(tmp_path, saved=mark)
-    assert again.done_before == 4
     assert again.releases == 4
     assert again.charge(2, 0, f"{2:064x}")
     assert again.charge(3, 0, f"{3:064x}")
@@ -173,7 +172,7 @@ def test_secure_noise_that_is_done_again_is_charged_again(tmp_path):
     assert again.charge(0, 0, "b" * 64)
     assert again.releases == 2
     assert 0 < mech.sampler_epsilon < 1e-15  # what the sampler costs
-    assert again.epsilon == rdp({mech.event: 2}, 1e-9).epsilon + 2 * mech.sampler_epsilon
+    assert again.epsilon == rdp(mech.spent(2).events, 1e-9).epsilon + 2 * mech.sampler_epsilon
 
 
 def test_another_mechanism_is_refused(tmp_path):
@@ -190,7 +189,7 @@ def test_another_mechanism_is_refused(tmp_path):
 
 
 def test_no_release_is_made_beyond_the_budget(tmp_path):
-    free = [rdp({mechanism().event: n}, 1e-9).epsilon for n in range(5)]
+    free = [rdp(mechanism().spent(n), 1e-9).epsilon for n in range(5)]
     ledger = opened(tmp_path, mechanism(budget=Budget(epsilon=(free[3] + free[4]) / 2)))
     for step in range(3):
         assert ledger.may_release(step)
@@ -207,14 +206,14 @@ def test_runs_are_claimed_composed_and_explained(tmp_path):
     charged(tmp_path / "a", 3)
     charged(tmp_path / "b", 5, mechanism(sigma_dp=0.2))
     accounts = [open_account(tmp_path / name) for name in "ab"]
-    assert composed(accounts) == {mechanism().event: 3, mechanism(sigma_dp=0.2).event: 5}
-    assert composed([accounts[0], accounts[0]]) == {mechanism().event: 6}
-    (event,) = claimed(accounts[0], 2000, 100_000, None)
+    assert composed(accounts) == mechanism().spent(3) + mechanism(sigma_dp=0.2).spent(5)
+    assert composed([accounts[0], accounts[0]]) == mechanism().spent(6)
+    (event,) = claim_at(accounts[0], 2000, 100_000).spent.events
     assert (event.z, event.sampling_prob) == (pytest.approx(200.0), 0.02)
     text = statement(accounts[0])
     for part in ("add or remove one user", "all audio of one speaker", "This was a simulation", "z = 2", "seed model"):
         assert part in text
-    rates = [true_positives({mechanism().event: 3}, rate) for rate in (0.001, 0.01, 0.1)]
+    rates = [true_positives(mechanism().spent(3), rate) for rate in (0.001, 0.01, 0.1)]
     assert 0.001 < rates[0] < rates[1] < rates[2] < 1
     with pytest.raises(DataError, match="Give the folder of a federated run"):
         open_account(tmp_path / "nothing")
@@ -227,7 +226,7 @@ def test_the_attackers_rates_are_those_of_the_gaussian_test(tmp_path):
     mech = mechanism(sampling="everyone", sigma_dp=0.002)
     for rate in (0.001, 0.01, 0.1):
         best = stats.norm.sf(stats.norm.isf(rate) - 1 / mech.z)
-        assert true_positives({mech.event: 1}, rate) == pytest.approx(best, rel=1e-3)
+        assert true_positives(mech.spent(1), rate) == pytest.approx(best, rel=1e-3)
 
 
 def test_a_run_without_a_guarantee_has_a_ledger_that_says_so(tmp_path):
@@ -236,4 +235,4 @@ def test_a_run_without_a_guarantee_has_a_ledger_that_says_so(tmp_path):
     account = open_account(tmp_path)
     assert "no privacy guarantee: there is no noise" in statement(account)
     with pytest.raises(PrivacyError, match="has no epsilon: none: there is no noise"):
-        _ = account.event
+        _ = account.spent

@@ -10,15 +10,18 @@ from scipy import stats
 
 from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.model.flat import make_partition
+from sottovoce.model.roles import role_by_name
+from sottovoce.model.transformer import Transformer
 from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
-from sottovoce.privacy.noise import add_noise_
+from sottovoce.privacy.noise import Gaussian, NoiseState
 from sottovoce.privacy.privacy_options import NoiseAnalysis, Participation, Privacy
 from sottovoce.randomness import SecureRandomness, stream
 
 NAMES = ("conv.weight", "blocks.0.ln1.weight", "blocks.0.w1.weight", "blocks.0.w2.weight", "output.bias")
 SIZES = (300, 10, 400, 400, 20)
-PARTITION = make_partition(NAMES, SIZES, "tensor")
+ROLES = [role_by_name(name, Transformer.groups) for name in NAMES]
+PARTITION = make_partition(NAMES, SIZES, "tensor", ROLES)
 
 
 def make(privacy=None, **participation):
@@ -68,23 +71,23 @@ def test_with_q_min_one_user_moves_the_sum_by_at_most_the_sensitivity(others, di
     mech.shrink_(without, others * WEIGHTS)
     mech.shrink_(joined, others * WEIGHTS + weight)
     moved = sum(int(difference) ** 2 for difference in joined - without)
-    assert moved <= Fraction(mech.sensitivity) ** 2 * Fraction(60.0 * 0.01 / mech.step) ** 2
+    assert moved <= Fraction(mech.sensitivity) ** 2 * Fraction(60.0 * 0.01 / mech.resolution) ** 2
     assert mech.z == pytest.approx(0.5 * q_min * 60_000 / (2 * 60), rel=1e-6)
     assert mech.z < 0.5 * q_min * 60_000 / (2 * 60)
 
 
 def test_weighted_needs_layers_of_mlps():
-    privacy = Privacy(clip_norm=0.01, clipping="weighted", mlp_weight=2.0)
-    mech = Mechanism(privacy, Participation(population=9, cohort_size=3), make_partition(NAMES, SIZES, "block"))
-    with pytest.raises(ConfigError, match="needs layers of MLPs alone"):
+    privacy = Privacy(clip_norm=0.01, clipping="weighted", layer_weights={"mlp": 2.0})
+    mech = Mechanism(privacy, Participation(population=9, cohort_size=3), make_partition(NAMES, SIZES, "block", ROLES))
+    with pytest.raises(ConfigError, match="no layer consists of 'mlp' alone"):
         _ = mech.clip_norms
 
 
 def test_the_noise_on_the_average_has_the_asked_std_whatever_the_weights():
     for mech in (make(), make(q_min=0.01), make(weight="utterances", weight_bound=7.0, weight_total=5000.0)):
         (std,) = set(mech.noise_stds)
-        assert std * mech.step / mech.divisor == pytest.approx(0.5 * 0.01)
-        assert Fraction(std) * Fraction(mech.step) >= Fraction(0.5) * Fraction(0.01) * Fraction(mech.divisor)
+        assert std * mech.resolution / mech.divisor == pytest.approx(0.5 * 0.01)
+        assert Fraction(std) * Fraction(mech.resolution) >= Fraction(0.5) * Fraction(0.01) * Fraction(mech.divisor)
 
 
 def test_the_right_sigma_is_accepted_and_others_are_not():
@@ -93,7 +96,7 @@ def test_the_right_sigma_is_accepted_and_others_are_not():
     many = make_partition(["w"], [total.numel()], "tensor")
     for rng in (stream(0, "noise", 1), SecureRandomness()):
         total.zero_()
-        add_noise_(total, many, [mech.noise_stds[0]], rng)
+        Gaussian().add_(total, stds=[mech.noise_stds[0]], partition=many, rng=rng, state=NoiseState())
         average = mech.average(total).double().numpy()
         for factor, accepted in ((1.0, True), (2 / 3, False), (3 / 2, False)):
             p = stats.kstest(average, stats.norm(scale=0.5 * 0.01 * factor).cdf).pvalue
@@ -123,7 +126,7 @@ def test_cohorts_of_fixed_size_and_everyone():
 
 def test_per_layer_bounds_add_up_to_the_whole():
     for kind in ("uniform", "dim", "weighted"):
-        norms = make(Privacy(clip_norm=0.01, clipping=kind, mlp_weight=3.0)).clip_norms
+        norms = make(Privacy(clip_norm=0.01, clipping=kind, layer_weights={"mlp": 3.0})).clip_norms
         assert math.hypot(*norms) == pytest.approx(0.01, rel=1e-12)
 
 

@@ -7,15 +7,14 @@ Corpora are shared by all benchmarks below one OUT: the same description is the 
 """
 
 import hashlib
-import json
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 
 from sottovoce.bench.preset import Part, Size
-from sottovoce.data.population import split_by_column
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.data.preparation import Request, prepare
 from sottovoce.data.selection import Selection
+from sottovoce.data.splits import split_by_column
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.files import make_folder, written_whole
@@ -33,14 +32,13 @@ def prepare_parts(
     for corpus in sorted({size.parts[name].corpus for name in names}):
         path = store_path(size, corpus, out)
         if not path.exists():
-            prepare(Request(size.corpora[corpus]), path, workers, progress)
+            prepare(size.corpora[corpus], path, workers=workers, progress=progress)
     return {name: selection for name in names if (selection := find_part(size, name, out, make=True)) is not None}
 
 
 def store_path(size: Size, corpus: str, out: Path) -> Path:
     """Return where the store of a corpus is, or would be."""
-    record = json.dumps(Request(size.corpora[corpus]).record(), sort_keys=True)
-    return out / "corpora" / f"{corpus}-{hashlib.sha256(record.encode()).hexdigest()[:10]}"
+    return out / "corpora" / f"{corpus}-{Request(size.corpora[corpus]).hash[:10]}"
 
 
 def find_part(size: Size, name: str, out: Path, *, make: bool = False) -> Selection | None:

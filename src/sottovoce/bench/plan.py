@@ -1,32 +1,33 @@
-"""The runs of a benchmark: what each is trained with, in which order, and the key it is known by.
+"""The runs of a benchmark: the configuration of each, the order to train them in, and the key it is known by.
 
 A run is known by its content: the resolved configuration (but not where files lie or how often they are written), the
 hashes of its training and dev sets, the key of its seed model, and the source code that computes it. Two rows with the
-same key are the same run, whichever benchmark asks for it; what has run is not run again.
+same key are the same run, whichever benchmark asks for it; a run that is done is not repeated.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel
 
 from sottovoce.bench.corpora import find_part
-from sottovoce.bench.preset import Bench, Row, Size
-from sottovoce.config import Resolved, resolve
+from sottovoce.bench.preset import Bench, Row, Size, SizeName, load_bench
+from sottovoce.config import Layer, Resolved, Tree, resolve
+from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection, require_disjoint
 from sottovoce.errors import ConfigError
+from sottovoce.runs.documents import TrainingKind
 
-# Rooms whose code has no part in what a run computes.
+# Rooms whose code does not change the result of a run.
 _NO_PART = {"cli", "reports", "bench", "estimate", "presets", "__pycache__"}
-# What of a configuration has a part in the result, for each kind of training, and what of that has none.
-_IN_KEY = {
+# The sections of a configuration that decide the result of each kind of training, and the keys in them that do not.
+_IN_KEY: Mapping[TrainingKind, tuple[str, ...]] = {
     "central": ("seed", "model", "specaugment", "central", "hardware"),
     "federated": (
         *("seed", "users", "batching", "model", "specaugment", "participation", "privacy", "randomness", "federated"),
@@ -40,7 +41,7 @@ _NOT_IN_KEY = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """One run of one row with one seed."""
 
@@ -48,17 +49,21 @@ class Job:
     size: str
     row: Row
     seed: int
-    label: str
     resolved: Resolved
-    parts: Mapping[str, str | None]  # train, dev, test: names of parts
-    selections: Mapping[str, Selection]  # of those parts, and of others that are evaluated
-    hashes: Mapping[str, str]  # of what those parts select
-    learnt: Mapping[str, Selection]  # what the model has been trained on, its seed models included
+    parts: Mapping[str, str | None]  # the names of the parts that are train, dev and test
+    selections: Mapping[str, Selection]  # of those parts, and of others that the model is evaluated on
+    hashes: Mapping[str, str]  # of the populations that those parts select
+    learnt: Mapping[str, Selection]  # the parts that the model and its seed models were trained on
     key: str
     folder: Path
 
     @property
-    def kind(self) -> str:
+    def label(self) -> str:
+        """The row's name, with the seed unless it is 0."""
+        return self.row.name if self.seed == 0 else f"{self.row.name}, seed {self.seed}"
+
+    @property
+    def kind(self) -> TrainingKind:
         """Central or federated."""
         return self.row.kind
 
@@ -69,18 +74,97 @@ class Job:
         return list(dict.fromkeys(name for name in named if name is not None))
 
 
-def configure(size: Size, row: Row, seed: int = 0, data: Mapping[str, Any] | None = None) -> Resolved:
+@dataclass(frozen=True, kw_only=True)
+class BenchRun:
+    """Some rows of a benchmark in one size, each with some seeds; corpora and runs are kept in `out`."""
+
+    name: str
+    bench: Bench
+    size_name: SizeName
+    rows: Sequence[Row]
+    seeds: Sequence[int]
+    out: Path
+
+    @classmethod
+    def choose(
+        cls, name: str, *, size: SizeName = "mini", rows: Iterable[str] | None = None, seeds: int = 1, out: Path
+    ) -> "BenchRun":
+        """Choose a benchmark by its name or its YAML file, some or all of its rows, and the number of seeds."""
+        bench = load_bench(name)
+        chosen = bench.size(size)
+        named = chosen.rows if rows is None else [chosen.row(row) for row in rows]
+        return cls(name=name, bench=bench, size_name=size, rows=named, seeds=range(seeds), out=out)
+
+    @property
+    def size(self) -> Size:
+        """The chosen size of the benchmark."""
+        return self.bench.size(self.size_name)
+
+    def jobs(self) -> list[Job]:
+        """Return the runs of the rows, and of the models they start from, in the order to train them.
+
+        Runs whose corpus has not been prepared yet are left out.
+        """
+        jobs: list[Job] = []
+        for seed in self.seeds:
+            planned: dict[str, Job] = {}
+            for row in with_models(self.size, self.rows):
+                job = self._job(row, seed, planned)
+                if job is not None:
+                    planned[row.name] = job
+            jobs += planned.values()
+        return jobs
+
+    def _job(self, row: Row, seed: int, planned: Mapping[str, Job]) -> Job | None:
+        size = self.size
+        origin = size.origin(row)
+        trained_on = size.part_of(origin)["train"]
+        if trained_on is None:
+            raise ConfigError(f"The row {origin.name!r} does not say what it is trained on: give it `train`.")
+        parts = {**size.part_of(row), "train": trained_on}
+        wanted = {part for part in (*parts.values(), *row.also) if part is not None}
+        selections = {part: selection for part in wanted if (selection := find_part(size, part, self.out)) is not None}
+        if wanted - selections.keys() or (origin.seed_model is not None and origin.seed_model not in planned):
+            return None
+        base = None if origin.seed_model is None else planned[origin.seed_model]
+        learnt = {trained_on: selections[trained_on], **({} if base is None else base.learnt)}
+        populations = {part: selection.open() for part, selection in selections.items()}
+        _require_unheard(row, learnt, populations, [parts["dev"], parts["test"], *row.also])
+        hashes = {part: population.hash for part, population in populations.items()}
+        # Central training does not choose its model on dev: it is only evaluated there at the end.
+        roles = {"train": trained_on, "dev": parts["dev"] if origin.kind == "federated" else None}
+        used = {role: part for role, part in roles.items() if part is not None}
+        data: Tree = {role: selections[part] for role, part in used.items()}
+        data["seed_model"] = None if base is None else base.folder / "last"
+        resolved = configure(size, origin, seed, data)
+        key = _key(origin.kind, resolved, {role: hashes[part] for role, part in used.items()}, base)
+        return Job(
+            bench=self.name,
+            size=self.size_name,
+            row=row.model_copy(update={"kind": origin.kind}),
+            seed=seed,
+            resolved=resolved,
+            parts=parts,
+            selections=selections,
+            hashes=hashes,
+            learnt=learnt,
+            key=key,
+            folder=self.out / "runs" / key[:16],
+        )
+
+
+def configure(size: Size, row: Row, seed: int = 0, data: Tree | None = None) -> Resolved:
     """Return the configuration of a row, with its data where they are known."""
-    selected = [] if data is None else [f"data={json.dumps(data)}"]
-    return resolve(size.preset, [*size.settings, *row.settings, f"seed={seed}", *selected])
+    own: Tree = {"seed": seed} if data is None else {"seed": seed, "data": data}
+    return resolve(size.preset, *size.settings, *row.settings, Layer(own, "benchmark"))
 
 
 def wanted_parts(size: Size, rows: Iterable[Row]) -> set[str]:
     """Return all parts that some rows, and the models they start from, need."""
-    found: set[str] = set()
+    wanted: set[str] = set()
     for row in with_models(size, rows):
-        found |= {part for part in size.part_of(row).values() if part is not None} | set(row.also)
-    return found
+        wanted |= {part for part in size.part_of(row).values() if part is not None} | set(row.also)
+    return wanted
 
 
 def with_models(size: Size, rows: Iterable[Row]) -> Iterator[Row]:
@@ -99,52 +183,17 @@ def with_models(size: Size, rows: Iterable[Row]) -> Iterator[Row]:
         yield from visit(row)
 
 
-def plan(name: str, bench: Bench, size_name: str, rows: Iterable[Row], seeds: Iterable[int], out: Path) -> list[Job]:
-    """Return the runs of some rows in the order to run them, but for those whose corpus has not been made yet."""
-    size = bench.size(size_name)
-    jobs: list[Job] = []
-    for seed in seeds:
-        made: dict[str, Job] = {}
-        for row in with_models(size, rows):
-            job = _job(name, size_name, size, row, seed, made, out)
-            if job is not None:
-                made[row.name] = job
-                jobs.append(job)
-    return jobs
-
-
-def _job(bench: str, size_name: str, size: Size, row: Row, seed: int, made: Mapping[str, Job], out: Path) -> Job | None:
-    origin = row if row.same is None else size.row(row.same)
-    parts = {**size.part_of(row), "train": size.part_of(origin)["train"]}
-    if parts["train"] is None:
-        raise ConfigError(f"The row {origin.name!r} does not say what it is trained on: give it `train`.")
-    wanted = {part for part in (*parts.values(), *row.also) if part is not None}
-    selections = {part: selection for part in wanted if (selection := find_part(size, part, out)) is not None}
-    if wanted - selections.keys() or (origin.seed_model is not None and origin.seed_model not in made):
-        return None
-    base = None if origin.seed_model is None else made[origin.seed_model]
-    opened = {part: selection.open() for part, selection in selections.items()}
-    learnt = {parts["train"]: selections[parts["train"]], **({} if base is None else base.learnt)}
-    heard = {name: opened[name] if name in opened else selection.open() for name, selection in learnt.items()}
-    for part in (part for part in (parts["dev"], parts["test"], *row.also) if part is not None):
+def _require_unheard(
+    row: Row, learnt: Mapping[str, Selection], populations: Mapping[str, Population], evaluated: Iterable[str | None]
+) -> None:
+    """Raise where the model, or a seed model of it, was trained on somebody whom it is evaluated on."""
+    heard = {name: populations.get(name) or selection.open() for name, selection in learnt.items()}
+    for part in (part for part in evaluated if part is not None):
         for name, population in heard.items():
-            require_disjoint(population, opened[part], (f"{row.name}: {name}", part))
-    roles = {"train": parts["train"], "dev": parts["dev"] if origin.kind == "federated" else None}
-    chosen = {role: selections[part] for role, part in roles.items() if part is not None}
-    hashes = {part: population.hash for part, population in opened.items()}
-    data = {
-        **{role: selection.model_dump(mode="json") for role, selection in chosen.items()},
-        "seed_model": None if base is None else str(base.folder / "last"),
-    }
-    resolved = configure(size, origin, seed, data)
-    key = _key(origin.kind, resolved, {role: hashes[part] for role, part in roles.items() if part is not None}, base)
-    label = row.name if seed == 0 else f"{row.name}, seed {seed}"
-    shown = row.model_copy(update={"kind": origin.kind})
-    folder = out / "runs" / key[:16]
-    return Job(bench, size_name, shown, seed, label, resolved, parts, selections, hashes, learnt, key, folder)
+            require_disjoint(population, populations[part], (f"{row.name}: {name}", part))
 
 
-def _key(kind: str, resolved: Resolved, data: Mapping[str, str], base: Job | None) -> str:
+def _key(kind: TrainingKind, resolved: Resolved, data: Mapping[str, str], base: Job | None) -> str:
     sections = {name: getattr(resolved.config, name) for name in _IN_KEY[kind]}
     config = {
         name: value.model_dump(mode="json", exclude=_NOT_IN_KEY.get(name)) if isinstance(value, BaseModel) else value
@@ -162,7 +211,7 @@ def _key(kind: str, resolved: Resolved, data: Mapping[str, str], base: Job | Non
 
 @cache
 def code_version() -> str:
-    """Return a hash of the source code that has a part in what a run computes."""
+    """Return a hash of the source code that decides the result of a run."""
     hasher = hashlib.sha256()
     for path, text in _sources(resources.files("sottovoce"), ""):
         hasher.update(f"{path}\0{text}\0".encode())

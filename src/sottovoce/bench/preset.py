@@ -12,16 +12,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from sottovoce.config import parse_tree
+from sottovoce.config import Layer, parse_setting, parse_tree
 from sottovoce.data.corpora import CorpusOption
 from sottovoce.errors import ConfigError, nearest
 
 SizeName = Literal["paper", "mini"]
 _STRICT = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+def _parsed(setting: Any) -> Any:
+    if not isinstance(setting, str):
+        return setting  # a layer; pydantic refuses everything else
+    try:
+        return parse_setting(setting)
+    except ConfigError as error:
+        raise ValueError(str(error).rstrip(".")) from None
+
+
+Setting = Annotated[Layer, BeforeValidator(_parsed)]
 
 
 class Part(BaseModel):
@@ -49,7 +61,7 @@ class Row(BaseModel):
     dev: str | None = None
     test: str | None = None
     also: tuple[str, ...] = Field((), description="other parts that are evaluated at the end")
-    settings: tuple[str, ...] = Field((), alias="set", description="key=value, as after --set")
+    settings: tuple[Setting, ...] = Field((), alias="set", description="key=value, as after --set")
     unstated: tuple[str, ...] = Field((), description="keys whose values the paper does not print")
     like: str | None = Field(None, description="in mini: the paper's row that it stands for; BENCH: ROW of another")
     paper: dict[str, float] = Field(default_factory=dict, description="what the paper prints, WER in percent")
@@ -76,7 +88,7 @@ class Size(BaseModel):
     extends: tuple[str, ...] = Field((), description="shared files that are laid below")
     note: str = Field("", description="what whoever reads the results must know")
     preset: str = Field(min_length=1, description="the configuration that every row starts from")
-    settings: tuple[str, ...] = Field((), alias="set")
+    settings: tuple[Setting, ...] = Field((), alias="set")
     unstated: tuple[str, ...] = ()
     corpora: dict[str, CorpusOption] = Field(default_factory=dict)
     parts: dict[str, Part] = Field(default_factory=dict)
@@ -151,6 +163,10 @@ class Size(BaseModel):
             known = [row.name for row in self.rows]
             raise ConfigError(f"There is no row {name!r}.{nearest(name, known)} Rows: {', '.join(known)}.")
         return found
+
+    def origin(self, row: Row) -> Row:
+        """Return the row whose run a row shows: itself, or the one that it `is`."""
+        return row if row.same is None else self.row(row.same)
 
     def unstated_in(self, row: Row) -> set[str]:
         """Return the keys of a row that the paper does not print."""

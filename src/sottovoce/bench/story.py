@@ -1,22 +1,35 @@
-"""What the demo shows, in words that follow from its own numbers: each effect of the paper, whether or not it is there.
+"""The demo: a benchmark on synthetic voices, and its results in words that follow from its own numbers.
 
-The rows it speaks of: `seed`, `central`, `federated` (no noise), `global` and `dim` (the same noise, two clippings).
+Each sentence is about one effect of the paper, whether or not the demo shows it. They are about the rows `seed`,
+`central`, `federated` (no noise), `global` and `dim` (the same noise, two kinds of clipping).
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from sottovoce.bench.results import Shown, Spread
+from sottovoce.bench.plan import BenchRun
+from sottovoce.bench.preset import load_bench
+from sottovoce.bench.results import RowResult, Spread
 
+DEMO = "demo"
+_OWN_DOMAIN = "clean/test"  # the part that is like the seed model's training data
+_OPTIONAL = "uniform"  # the row that is trained on request only
 _ON = "test"
-_LEAST = 0.02  # a difference in WER that is worth words: a test set has some thousand of them
+_LEAST = 0.02  # the smallest difference in WER that is worth mentioning: a test set has some thousand words
 
 
-def story(shown: Sequence[Shown], own_domain: str) -> list[str]:
-    """Return a sentence for every effect; `own_domain` is the part that is like the seed model's training data."""
-    wer = {one.row.name: one.wer[_ON] for one in shown if _ON in one.wer}
-    at_home = next((one.wer.get(own_domain) for one in shown if one.row.name == "seed"), None)
-    told = [_shift(wer, at_home), _recovery(wer), _noise(wer)]
-    return [sentence for sentence in told if sentence]
+def demo_run(*, out: Path, seeds: int = 1, uniform: bool = False) -> BenchRun:
+    """Return the benchmark that the demo runs; `uniform` adds the row with that kind of clipping."""
+    rows = [row.name for row in load_bench(DEMO).size("mini").rows if uniform or row.name != _OPTIONAL]
+    return BenchRun.choose(DEMO, rows=rows, seeds=seeds, out=out)
+
+
+def story(results: Sequence[RowResult], own_domain: str = _OWN_DOMAIN) -> list[str]:
+    """Return a sentence for every effect whose rows have run."""
+    wer = {result.row.name: result.wer[_ON] for result in results if _ON in result.wer}
+    at_home = next((result.wer.get(own_domain) for result in results if result.row.name == "seed"), None)
+    sentences = [_shift(wer, at_home), _recovery(wer), _noise(wer)]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _shift(wer: Mapping[str, Spread], at_home: Spread | None) -> str:

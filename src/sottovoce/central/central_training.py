@@ -2,8 +2,8 @@
 
 import math
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -14,24 +14,20 @@ from sottovoce.data.population import Population
 from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.features.logmel import FRAMES_PER_SECOND
-from sottovoce.files import sha256_of
-from sottovoce.model.gradient import Streams
-from sottovoce.model.recogniser import model_path
-from sottovoce.runs.evaluations import record
+from sottovoce.randomness import Streams
+from sottovoce.runs.display import Display, MakeDisplay
 from sottovoce.runs.folder import Run
+from sottovoce.runs.stop import Stop
 from sottovoce.runs.training import (
-    Display,
-    MakeDisplay,
-    Status,
-    Stop,
     Training,
-    hashes,
+    TrainingContext,
+    data_hashes,
     open_held_out,
     open_run,
     start_model,
 )
 
-# What may be changed when a run goes on: none of it changes the steps already taken.
+# Settings that may differ when a run resumes: none of them changes the steps already taken.
 MAY_CHANGE = (
     *("central.steps", "central.max_minutes", "central.evaluate_every", "central.checkpoint_every"),
     *("central.layer_norms_every", "data.test", "data.seed_model", "about", "corpus", "joining"),
@@ -56,47 +52,73 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: S
     dev = open_held_out("dev", config.data.dev, train, recogniser)
     test = open_held_out("test", config.data.test, train, recogniser)
     state = config.central.optimizer.start(recogniser.flat.theta)
-    training = Training(resolved, group, run, recogniser, state, dev, display, stop)
-    found = hashes(train=train, dev=dev)
-    if config.data.seed_model is not None and not run.begun:
-        found["seed_model"] = sha256_of(model_path(config.data.seed_model))
-    done = training.begin(MAY_CHANGE, found, config.central.max_minutes)
-    done = _loop(training, train, done)
-    training.finish(done)
-    if not stop.interrupted:
-        record(run.path, done, recogniser, {"dev": dev, "test": test}, group)
-
-
-def _loop(training: Training, train: Population, done: int) -> int:
-    """Take the steps that are left; return how many are done."""
-    config, store = training.resolved.config, train.store
-    options, rows = config.central, train.all_rows()
-    steps = steps_from(
-        done, rows, store.frames_of(rows), options.micro_batch_seconds, options.micro_batches, config.seed
+    context = TrainingContext(
+        resolved, group, run, recogniser, state, dev, display=display, stop=stop, steps=config.central.steps
     )
-    for step, micro in steps:
-        if step >= options.steps or training.stop.agreed(training.group):
-            break
-        at = time.monotonic()
-        line = _one_step(training, train, step, micro)
+    training = Training.begin(
+        context,
+        may_change=MAY_CHANGE,
+        data=data_hashes(config, run, train=train, dev=dev),
+        max_minutes=config.central.max_minutes,
+    )
+    _take_steps(training, train)
+    training.finish()
+    if not stop.interrupted:
+        training.record_evaluations(test)
+
+
+def _take_steps(training: Training, train: Population) -> None:
+    """Take the remaining steps, until the last one or a request to stop."""
+    context, store = training.context, train.store
+    options, rows = context.resolved.config.central, train.all_rows()
+    batches = steps_from(
+        training.progress.step,
+        rows,
+        store.frames_of(rows),
+        options.micro_batch_seconds,
+        options.micro_batches,
+        context.resolved.config.seed,
+    )
+    for step, micro in batches:
+        if step >= options.steps or training.stop.agreed(context.group):
+            return
+        started = time.monotonic()
+        figures = _take_step(context, train, step, micro)
         audio = sum(int(store.frames_of(part).sum()) for part in micro) / FRAMES_PER_SECOND
-        speed = line["audio_seconds_per_second"] = audio / (time.monotonic() - at)
-        done = step + 1
-        training.write(done, line)
-        training.display(Status(done, options.steps, line["loss"], training.last_wer, f"{speed:.0f} s/s"))
-        if done % options.evaluate_every == 0:
-            training.evaluate(done)
-        elif done % options.checkpoint_every == 0:
-            training.save(done)
-    return done
+        speed = audio / (time.monotonic() - started)
+        line = {**figures.line(), "audio_seconds_per_second": speed}
+        training.step_done(line, loss=figures.loss, speed=f"{speed:.0f} s/s")
+        training.evaluate_or_save(evaluate_every=options.evaluate_every, checkpoint_every=options.checkpoint_every)
 
 
-def _one_step(training: Training, train: Population, step: int, micro: list[Rows]) -> dict[str, Any]:
-    config, recogniser = training.resolved.config, training.recogniser
+@dataclass(frozen=True)
+class StepFigures:
+    """The figures of one central step; norms are of the gradient before it is clipped."""
+
+    loss: float
+    lr: float
+    gradient_norm: float
+    layer_gradient_norms: dict[str, float] | None
+
+    def line(self) -> dict[str, float | dict[str, float]]:
+        """Return the figures as they are in the metrics; norms by layer only where they were recorded."""
+        line: dict[str, float | dict[str, float]] = {
+            "loss": self.loss,
+            "lr": self.lr,
+            "gradient_norm": self.gradient_norm,
+        }
+        return (
+            line if self.layer_gradient_norms is None else {**line, "layer_gradient_norms": self.layer_gradient_norms}
+        )
+
+
+def _take_step(context: TrainingContext, train: Population, step: int, micro: list[Rows]) -> StepFigures:
+    """Compute the gradient, clip it and move the model."""
+    config, recogniser = context.resolved.config, context.recogniser
+    options = config.central
     streams = Streams(config.seed, (step,))
-    loss = step_gradient(recogniser, train.store, micro, streams, config.specaugment, training.group)
+    loss = step_gradient(recogniser, train.store, micro, streams, config.specaugment, context.group)
     gradient, partition = recogniser.flat.gradient, recogniser.flat.partition()
-    line: dict[str, Any] = {"loss": loss, "lr": config.central.schedule.at(step)}
     norms = partition.norms(gradient)
     norm = float(torch.linalg.vector_norm(norms))
     if not math.isfinite(norm):
@@ -104,11 +126,11 @@ def _one_step(training: Training, train: Population, step: int, micro: list[Rows
             f"The gradient of step {step} is not finite. Nothing was overwritten; lower the learning rate or set "
             "central.gradient_clip."
         )
-    line["gradient_norm"] = norm
-    every = config.central.layer_norms_every
-    if every is not None and step % every == 0:
-        line["layer_gradient_norms"] = dict(zip(partition.layers, norms.tolist(), strict=True))
-    if config.central.gradient_clip is not None and norm > config.central.gradient_clip:
-        gradient.mul_(config.central.gradient_clip / norm)
-    config.central.optimizer.step(recogniser.flat.theta, gradient, training.state, line["lr"], partition)
-    return line
+    every = options.layer_norms_every
+    recorded = every is not None and step % every == 0
+    by_layer = dict(zip(partition.layers, norms.tolist(), strict=True)) if recorded else None
+    if options.gradient_clip is not None and norm > options.gradient_clip:
+        gradient.mul_(options.gradient_clip / norm)
+    lr = options.schedule.at(step)
+    options.optimizer.step(recogniser.flat.theta, gradient, context.state, lr, partition)
+    return StepFigures(loss, lr, norm, by_layer)

@@ -1,8 +1,8 @@
 """One step of central training: the gradient of a fixed list of micro-batches, whichever process computes which.
 
-Every micro-batch has random streams of its own (step, place); layer drop is drawn once per step. So one process that
-computes all micro-batches and several that share them compute the same gradient, up to the rounding of the order in
-which they are added.
+Every micro-batch has random streams of its own (step, place); choices such as layer drop are drawn once per step. So
+one process that computes all micro-batches and several that share them compute the same gradient, up to rounding: the
+order of the additions differs.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,9 @@ from sottovoce.data.store import Store
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
 from sottovoce.features.specaugment import SpecAugment
-from sottovoce.model.gradient import Streams, add_gradient, prepare_micro
+from sottovoce.model.gradient import add_gradient, prepare_micro
 from sottovoce.model.recogniser import Recogniser
+from sottovoce.randomness import Streams
 
 Rows = npt.NDArray[np.int64]
 
@@ -33,12 +34,12 @@ def step_gradient(
     total = sum(len(rows) for rows in micro)
     recogniser.flat.gradient.zero_()
     recogniser.encoder.train()
-    kept = streams.kept_blocks(recogniser.options.blocks, recogniser.options.layer_drop)
+    choices = recogniser.encoder.draw_batch(streams)
     losses = torch.zeros(len(micro), dtype=torch.float64)
     for place, rows in enumerate(micro):
         if place % group.size == group.rank:
-            ready = prepare_micro(store, rows, augment, streams, place)
-            losses[place] = float(add_gradient(recogniser, ready, kept, 1 / total))
+            ready = prepare_micro(store, rows, augment, streams, place, recogniser.encoder)
+            losses[place] = float(add_gradient(recogniser, ready, choices, 1 / total))
     group.sum_(recogniser.flat.gradient)
     group.sum_(losses)
     if not bool(torch.isfinite(losses).all()):

@@ -6,13 +6,14 @@ import typer
 
 from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.console import print_json, print_table
-from sottovoce.config import preset_names, resolve
+from sottovoce.config import Layer, parse_setting, preset_names, resolve
 
 app = typer.Typer(help="Presets and the configuration they resolve to.", no_args_is_help=True)
 
 Preset = Annotated[str, typer.Argument(metavar="PRESET", help="A built-in preset or a YAML file.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value, e.g. batching.seconds=60.")
+    list[Layer] | None,
+    typer.Option("--set", metavar="KEY=VALUE", parser=parse_setting, help="Change one value: batching.seconds=60."),
 ]
 
 
@@ -29,7 +30,7 @@ def list_presets(as_json: AsJson = False) -> None:
 @app.command("show")
 def show(preset: Preset, settings: Settings = None, as_json: AsJson = False) -> None:
     """Print the resolved configuration of PRESET, and where each value came from."""
-    resolved = resolve(preset, settings or [])
+    resolved = resolve(preset, *(settings or ()))
     if as_json:
         sources = {key: source for key, _, source in resolved.rows()}
         print_json({"preset": preset, "config": resolved.config.model_dump(mode="json"), "sources": sources})

@@ -14,7 +14,7 @@ from sottovoce.cli.console import note, print_json, print_table
 from sottovoce.cli.statistics import draw_speakers, print_statistics
 from sottovoce.data.audio import BadAudio
 from sottovoce.data.extract import load_audio
-from sottovoce.data.population import Population, iid_population, speaker_numbers, speakers_population
+from sottovoce.data.population import Population
 from sottovoce.data.selection import read_speakers
 from sottovoce.data.statistics import statistics_of
 from sottovoce.data.store import Store
@@ -49,11 +49,11 @@ def stats(
     names = read_speakers(speakers) if speakers else None
     shown: dict[str, Population] = {}
     for path in stores:
-        population = speakers_population(Store.open(path), names)
+        population = Population.of(Store.open(path), names)
         label = population.store.info.label
         label = label if label not in shown else f"{label} ({path})"
         if iid:
-            label, population = f"{label} (IID)", iid_population(population, seed)
+            label, population = f"{label} (IID)", population.iid(seed)
         shown[label] = population
     picture = figure or Path("speakers.png")
     print_statistics([statistics_of(label, population) for label, population in shown.items()], picture, as_json)
@@ -78,7 +78,7 @@ def inspect(
         return
     rows = slice(0, len(opened))
     if speaker is not None:
-        number = int(speaker_numbers(opened, [speaker])[0])
+        number = int(opened.speaker_numbers([speaker])[0])
         rows = slice(int(opened.speaker_offsets[number]), int(opened.speaker_offsets[number + 1]))
     total = rows.stop - rows.start
     table = opened.index(rows=slice(rows.start, min(rows.start + limit, rows.stop)))

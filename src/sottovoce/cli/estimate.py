@@ -8,7 +8,7 @@ import typer
 from sottovoce.cli.arguments import ALL_CORES, AsJson
 from sottovoce.cli.config import Settings
 from sottovoce.cli.console import note, print_json, print_table
-from sottovoce.cli.train import Chosen, with_data
+from sottovoce.cli.train import Chosen, data_layers
 from sottovoce.config import Resolved, resolve
 from sottovoce.errors import ConfigError
 from sottovoce.files import gigabytes
@@ -93,7 +93,7 @@ def estimate(
             )
         _print_bench(preset, _known_device(device, tflops), processes or 8, precision, as_json)
         return
-    resolved = resolve(preset, with_data(settings or [], train=train))
+    resolved = resolve(preset, *(settings or ()), *data_layers(train=train))
     users = _audio(resolved, audio, audio_mean_seconds, audio_std_seconds, utterance_seconds)
     count = processes or (ALL_CORES if device == "here" else 8)
     found = estimate_cost(resolved.config, users, _device(resolved, users, device, tflops), count, precision)
@@ -188,10 +188,11 @@ def _rows(found: "Estimate") -> list[list[str]]:
         f"{name.replace('_', ' ')} {gigabytes(size)}" for name, size in memory.items() if name != "total" and size
     )
     waiting = ", ".join(f"{name.replace('_', ' ')} {_short(seconds[name])} s" for name in seconds if name != "total")
+    frozen = "" if found.trainable == found.parameters else f", of which {found.trainable:,} train,"
     flops = found.flops_per_second
-    attention = 100 * flops["attention"] / flops["total"]
+    attention = 100 * flops.get("attention", 0.0) / flops["total"]
     return [
-        ["parameters", f"{found.parameters:,} in {found.layers} layers"],
+        ["parameters", f"{found.parameters:,}{frozen} in {found.layers} layers"],
         ["audio of a user", f"{_short(found.seconds_per_user)} s on average ({found.audio})"],
         [
             "local work of a user",
@@ -204,8 +205,8 @@ def _rows(found: "Estimate") -> list[list[str]]:
         ["memory of a process", f"{gigabytes(memory['total'])} at most: {parts}"],
         [
             "traffic of a process",
-            f"{gigabytes(traffic['sent_by_process'])} sent in a central step (all-reduce of "
-            f"{gigabytes(traffic['all_reduce'])})",
+            f"{gigabytes(traffic['sent_by_process'])} sent in a central step (integers to the leading process, the "
+            "average back)",
         ],
         [
             "traffic of a user, deployed",

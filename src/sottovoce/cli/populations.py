@@ -8,15 +8,10 @@ import typer
 from sottovoce.cli.arguments import AsJson, DryRun, Out, Seed, StorePath
 from sottovoce.cli.console import ProgressDisplay, print_json, stdout
 from sottovoce.cli.statistics import print_statistics
-from sottovoce.data.merge import merge, merged_bytes
-from sottovoce.data.population import (
-    speakers_population,
-    split_by_column,
-    split_by_count,
-    split_by_fraction,
-    split_by_list,
-)
+from sottovoce.data.merging import merge, merged_bytes
+from sottovoce.data.population import Population
 from sottovoce.data.selection import read_speakers
+from sottovoce.data.splits import split_by_column, split_by_count, split_by_fraction, split_by_list
 from sottovoce.data.statistics import statistics_of
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError
@@ -61,7 +56,7 @@ def split(
         opened, out, _part_names(names), parts, {name: str(value) for name, value in chosen.items()} | {"seed": seed}
     )
     labels = _part_labels(opened.info.label, _part_names(names), fraction)
-    rows = [statistics_of(label, speakers_population(opened, part)) for label, part in zip(labels, parts, strict=True)]
+    rows = [statistics_of(label, Population.of(opened, part)) for label, part in zip(labels, parts, strict=True)]
     print_statistics(rows, None, as_json)
 
 
@@ -132,7 +127,7 @@ def merge_stores(
         return
     with ProgressDisplay() as progress:
         store = merge(opened, out, same_speakers=same_speakers, prefix=prefix, label=label, progress=progress)
-    print_statistics([statistics_of(store.info.label, speakers_population(store))], None, as_json)
+    print_statistics([statistics_of(store.info.label, Population.of(store))], None, as_json)
 
 
 def _say_what_would_be_merged(stores: list[Store], out: Path, as_json: bool) -> None:

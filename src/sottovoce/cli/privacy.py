@@ -40,16 +40,16 @@ def epsilon(
 
     Example: sotto privacy epsilon --sigma-dp 3e-6 --cohort-size 204800 --population 69506000 --central-steps 2034
     """
-    from sottovoce.privacy.accounting import PAPER_ORDERS, rdp
+    from sottovoce.privacy.accounting import PAPER_ORDERS, rdp, require_delta
     from sottovoce.privacy.mechanism import plain_mechanism
 
-    _require_delta(target_delta)
+    require_delta(target_delta)
     mechanism = plain_mechanism(sigma_dp, cohort_size, population, sampling)
-    spent = {mechanism.event: central_steps}
+    spent = mechanism.spent(central_steps)
     document = {
         "z": mechanism.z,
         "sampling_prob": mechanism.sampling_prob,
-        "adjacency": mechanism.event.adjacency,
+        "adjacency": mechanism.adjacency,
         "target_delta": target_delta,
         **_both(spent, target_delta),
         "rdp_at_paper_orders": asdict(rdp(spent, target_delta, PAPER_ORDERS)),
@@ -60,11 +60,10 @@ def epsilon(
     _print_epsilons(document)
 
 
-def _both(spent: "Spent", target_delta: float, extra: float = 0.0) -> dict[str, Any]:
-    from sottovoce.privacy.accounting import pld_with, rdp_with
+def _both(spent: "Spent", target_delta: float) -> dict[str, Any]:
+    from sottovoce.privacy.accounting import pld, rdp
 
-    by_rdp, by_pld = rdp_with(extra, spent, target_delta), pld_with(extra, spent, target_delta)
-    return {"rdp": asdict(by_rdp), "pld": _pld(by_pld)}
+    return {"rdp": asdict(rdp(spent, target_delta)), "pld": _pld(pld(spent, target_delta))}
 
 
 def _pld(found: "Pld") -> dict[str, Any]:
@@ -171,9 +170,10 @@ def plan(
 
     Example: sotto privacy plan --cohort-size 204800 --sigma-dp 1e-5 --central-steps 2000 --epsilon 10
     """
+    from sottovoce.privacy.accounting import require_delta
     from sottovoce.privacy.planner import Plan, epsilon_grid, solve
 
-    _require_delta(target_delta)
+    require_delta(target_delta)
     given = Plan(population, cohort_size, sigma_dp, central_steps, epsilon, target_delta, sampling)
     unknown = given.unknown
     solved = solve(given, accounting)
@@ -240,39 +240,25 @@ def claim(
 
     Its WER stands at the sizes that were simulated; what the claim assumes is said in words.
     """
-    from sottovoce.privacy.claims import claimed, open_account
+    from sottovoce.privacy.claims import claim_at, open_account
 
-    account = open_account(run)
-    delta = account.target_delta if target_delta is None else target_delta
-    _require_delta(delta)
-    spent = claimed(account, cohort_size, population, central_steps)
-    (event, releases), *_ = spent.items()
-    header = account.header
-    larger = cohort_size >= header["cohort_size"]
-    more = "as many or more" if larger else "fewer"
-    more += " users, so that its model is taken to be no worse" if larger else " users, so that its model may be worse"
-    assumed = (
-        f"Assumed: a run with S = {cohort_size:,g} of K = {population:,} users and {releases} releases, with C = "
-        f"{header['clip_norm']:g} and sigma_dp = {header['sigma_dp']:g} as here. The noise on its average is as large "
-        f"as in this run, and its average is over {more}. Simulated was S = "
-        f"{header['cohort_size']:,g} of K = {header['population']:,}: the WER of this run stands there, not at the "
-        "sizes of the claim."
-    )
+    made = claim_at(open_account(run), cohort_size, population, central_steps, target_delta)
+    header = made.account.header
     document = {
-        "simulated": {"cohort_size": header["cohort_size"], "population": header["population"], "z": header["z"]},
-        "claimed": {"cohort_size": cohort_size, "population": population, "central_steps": releases},
-        "z": event.z,
-        "sampling_prob": event.sampling_prob,
-        "adjacency": event.adjacency,
-        "target_delta": delta,
-        **_both(spent, delta),
-        "assumed": assumed,
+        "simulated": {"cohort_size": header.cohort_size, "population": header.population, "z": header.z},
+        "claimed": {"cohort_size": cohort_size, "population": population, "central_steps": made.releases},
+        "z": made.mechanism.z,
+        "sampling_prob": made.mechanism.sampling_prob,
+        "adjacency": made.mechanism.adjacency,
+        "target_delta": made.target_delta,
+        **_both(made.spent, made.target_delta),
+        "assumed": made.assumption,
     }
     if as_json:
         print_json(document)
         return
     _print_epsilons(document)
-    note(assumed)
+    note(made.assumption)
 
 
 @app.command()
@@ -282,21 +268,22 @@ def compose(
     as_json: AsJson = False,
 ) -> None:
     """Account for several runs on one population together: all of their releases add up."""
+    from sottovoce.privacy.accounting import require_delta
     from sottovoce.privacy.claims import composed, open_account
 
     accounts = [open_account(run) for run in runs]
     spent = composed(accounts)
     delta = min(account.target_delta for account in accounts) if target_delta is None else target_delta
-    _require_delta(delta)
-    extra = sum(account.extra for account in accounts)
-    adjacency = next(iter(spent)).adjacency
-    if any(account.header["noise"] != "secure" for account in accounts):
+    require_delta(delta)
+    if any(account.header.simulated for account in accounts):
         note("Some of these runs are simulations: with one seed they share noise, which is not accounted for here.")
     document = {
-        "runs": [{"run": str(one.run), "releases": one.releases, "z": one.header["z"]} for one in accounts],
-        "adjacency": adjacency,
+        "runs": [
+            {"run": str(account.run), "releases": account.releases, "z": account.header.z} for account in accounts
+        ],
+        "adjacency": spent.adjacency,
         "target_delta": delta,
-        **_both(spent, delta, extra),
+        **_both(spent, delta),
     }
     if as_json:
         print_json(document)
@@ -337,10 +324,3 @@ def explain(
     with written_whole(out) as file:
         file.write(text.encode())
     note(f"{out}: the privacy statement of {run}.")
-
-
-def _require_delta(target_delta: float) -> None:
-    from sottovoce.errors import ConfigError
-
-    if not 0 < target_delta < 1:
-        raise ConfigError(f"Expected 0 < target_delta={target_delta:g} < 1.")

@@ -1,10 +1,9 @@
 """sotto eval, sotto transcribe and sotto model: what a model is and what it can do."""
 
-import json
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import pyarrow as pa
 import typer
@@ -15,7 +14,8 @@ from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.config import resolve
 from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError, DataError
-from sottovoce.files import gigabytes, write_json
+from sottovoce.evaluation.scores import Breakdown, Scores
+from sottovoce.files import gigabytes
 from sottovoce.model.hardware import Hardware
 
 if TYPE_CHECKING:
@@ -44,51 +44,53 @@ def evaluate(
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         run_workers(_evaluate_worker, (checkpoint, selection, by, batch_seconds, result), workers, 1)
-        document = json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
-    if document is None:  # under torchrun, only rank 0 has it
+        breakdown = Breakdown.model_validate_json(result.read_bytes()) if result.exists() else None
+    if breakdown is None:  # under torchrun, only rank 0 has it
         return
     if as_json:
-        print_json(document)
+        print_json({"store": str(selection.store), **breakdown.model_dump()})
     else:
-        _print_evaluation(document)
+        _print_evaluation(selection, breakdown)
 
 
 def _evaluate_worker(
     group: "Group", checkpoint: Path, selection: Selection, by: list[str] | None, batch_seconds: float, result: Path
 ) -> None:
-    from sottovoce.evaluation.breakdown import default_columns, report
+    from sottovoce.evaluation.breakdown import break_down, default_columns
     from sottovoce.evaluation.evaluate import evaluate as run_evaluation
     from sottovoce.model.recogniser import load_recogniser
 
     population = selection.open()
     columns = default_columns(population.store) if by is None else by
-    there = population.store.index_columns()
+    present = population.store.index_columns()
     for column in columns:
-        if column not in there:
-            raise ConfigError(f"{population.store.path} has no column {column!r}. It has: {', '.join(there)}.")
+        if column not in present:
+            raise ConfigError(f"{population.store.path} has no column {column!r}. It has: {', '.join(present)}.")
         if pa.types.is_nested(population.store.index_schema().field(column).type):
             raise ConfigError(f"{column!r} holds lists, not single values. Choose another column.")
     recogniser = load_recogniser(checkpoint, Hardware().open())
     with ProgressDisplay(hidden=not group.leads) as progress:
-        heard = run_evaluation(recogniser, population.store, population.all_rows(), group, batch_seconds, progress)
+        rows = population.all_rows()
+        utterances = run_evaluation(
+            recogniser, population.store, rows, group, batch_seconds=batch_seconds, progress=progress
+        )
     if group.leads:
-        write_json(result, report(population.store, heard, columns))
+        result.write_text(break_down(population.store, utterances, columns).model_dump_json(), encoding="utf-8")
 
 
-def _print_evaluation(document: dict[str, Any]) -> None:
-    def line(name: str, scores: dict[str, Any]) -> list[str]:
-        rates = [f"{100 * scores['wer']:.2f}", f"{100 * scores['cer']:.2f}", f"{scores['loss']:.3f}"]
-        return [name, f"{scores['utterances']:,}", f"{scores['words']:,}", *rates]
+def _print_evaluation(selection: Selection, breakdown: Breakdown) -> None:
+    def line(name: str, scores: Scores) -> list[str]:
+        rates = [f"{100 * scores.wer:.2f}", f"{100 * scores.cer:.2f}", f"{scores.loss:.3f}"]
+        return [name, f"{scores.utterances:,}", f"{scores.words:,}", *rates]
 
-    rows = [line("all", document)]
-    for column, groups in document["groups"].items():
+    rows = [line("all", breakdown)]
+    for column, groups in breakdown.groups.items():
         rows += [line(f"{column}={value}", scores) for value, scores in sorted(groups.items())]
-    rows += [line(f"worst: {one['speaker']}", one) for one in document["speakers"]["worst"]]
-    print_table(document["store"], ["", "utterances", "words", "WER %", "CER %", "loss"], rows)
-    quantiles = "  ".join(
-        f"{float(name):.0%}: {100 * value:.1f}" for name, value in document["speakers"]["wer_quantiles"].items()
-    )
-    stdout.print(f"WER % over {document['speakers']['count']} speakers, quantiles: {quantiles}", soft_wrap=True)
+    speakers = breakdown.speakers
+    rows += [line(f"worst: {scores.speaker}", scores) for scores in speakers.worst]
+    print_table(str(selection.store), ["", "utterances", "words", "WER %", "CER %", "loss"], rows)
+    quantiles = "  ".join(f"{float(name):.0%}: {100 * wer:.1f}" for name, wer in speakers.wer_quantiles.items())
+    stdout.print(f"WER % over {speakers.count} speakers, quantiles: {quantiles}", soft_wrap=True)
 
 
 def transcribe(
@@ -133,17 +135,17 @@ def model(
     """
     from sottovoce.estimate.model_size import describe
 
-    config = resolve(preset, settings or []).config
-    document = describe(config, partition, language)
+    config = resolve(preset, *(settings or ())).config
+    size = describe(config, partition, language)
     if as_json:
-        print_json(document)
+        print_json(size.document())
         return
-    layers = document.pop("partition")
-    rows = [[name, f"{size:,}", f"{100 * size / document['parameters']:.3f}"] for name, size in layers.items()]
+    layers, memory = size.partition, size.memory_bytes
+    rows = [[name, f"{count:,}", f"{100 * count / size.parameters:.3f}"] for name, count in layers.items()]
     print_table(f"{preset}: layers by {partition}", ["layer", "parameters", "%"], rows)
-    memory = document["memory_bytes"]
+    frozen = "" if size.trainable == size.parameters else f", of which {size.trainable:,} train (federated.trainable),"
     note(
-        f"{document['parameters']:,} parameters in {document['layers']} layers. A training process needs about "
+        f"{size.parameters:,} parameters{frozen} in {size.layers} layers. A training process needs about "
         f"{gigabytes(memory['total'])}: parameters {gigabytes(memory['parameters'])}, gradients "
         f"{gigabytes(memory['gradients'])}, optimizer {gigabytes(memory['optimizer'])}, activations of a micro-batch "
         f"of {config.central.micro_batch_seconds:g} s {gigabytes(memory['activations'])}."

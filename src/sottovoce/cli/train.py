@@ -1,6 +1,5 @@
 """sotto train: seed models and baselines on all data together, and federated training on users."""
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +11,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
 from sottovoce.cli.config import Preset, Settings
 from sottovoce.cli.console import ProgressDisplay, note, print_json, stderr
-from sottovoce.config import Resolved, resolve
+from sottovoce.config import Layer, Resolved, resolve
 from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.privacy.accounting import rounded_up
 from sottovoce.runs.own_corpus import make_own_corpus
 
 if TYPE_CHECKING:
-    from sottovoce.runs.training import Status
+    from sottovoce.runs.display import Status
 
 app = typer.Typer(help="Train recognisers.", no_args_is_help=True)
 
@@ -27,16 +26,15 @@ _LOG_SECONDS = 10.0
 Chosen = "STORE[@SPEAKERS]"
 
 
-def with_data(given: list[str], **selections: str | None) -> list[str]:
-    """Turn --train STORE@SPEAKERS and the like into settings."""
-    settings = list(given)
-    for name, text in selections.items():
-        if text is not None:
-            chosen = Selection.parse(text)
-            speakers = "null" if chosen.speakers is None else json.dumps(str(chosen.speakers))
-            settings.append(f"data.{name}.store={json.dumps(str(chosen.store))}")
-            settings.append(f"data.{name}.speakers={speakers}")
-    return settings
+def data_layers(
+    *, train: str | None = None, dev: str | None = None, test: str | None = None, seed_model: Path | None = None
+) -> list[Layer]:
+    """Return the layers of --train STORE@SPEAKERS, --dev, --test and --seed-model, where they are given."""
+    given = {"train": train, "dev": dev, "test": test}
+    layers = [
+        Layer({"data": {name: Selection.parse(text)}}, f"--{name}") for name, text in given.items() if text is not None
+    ]
+    return layers if seed_model is None else [*layers, Layer({"data": {"seed_model": seed_model}}, "--seed-model")]
 
 
 Run = Annotated[Path, typer.Option("--run", help="The run's folder; an unfinished run in it goes on.")]
@@ -46,11 +44,6 @@ Test = Annotated[str | None, typer.Option("--test", metavar=Chosen, help="Evalua
 SeedModel = Annotated[
     Path | None, typer.Option("--seed-model", metavar="CHECKPOINT", help="The model to start from; else at random.")
 ]
-
-
-def from_seed_model(checkpoint: Path | None) -> list[str]:
-    """Turn --seed-model into a setting."""
-    return [] if checkpoint is None else [f"data.seed_model={json.dumps(str(checkpoint))}"]
 
 
 @app.command()
@@ -74,8 +67,8 @@ def central(
     """
     from sottovoce.central.central_training import train_central
 
-    given = with_data(settings or [], train=train, dev=dev, test=test)
-    resolved = resolve(preset, given + from_seed_model(seed_model))
+    given = data_layers(train=train, dev=dev, test=test, seed_model=seed_model)
+    resolved = resolve(preset, *(settings or ()), *given)
     _start(train_central, resolved, run, resolved.config.central.steps, workers, as_json)
 
 
@@ -102,8 +95,8 @@ def federated(
     from sottovoce.federated.federated_training import train_federated
     from sottovoce.processes import under_torchrun
 
-    given = with_data(settings or [], train=train, dev=dev, test=test) + from_seed_model(seed_model)
-    resolved = resolve(preset, given)
+    given = [*(settings or ()), *data_layers(train=train, dev=dev, test=test, seed_model=seed_model)]
+    resolved = resolve(preset, *given)
     if resolved.config.data.train is None and (dev or test):
         raise ConfigError("--dev and --test need --train: they must not share speakers with it.")
     if resolved.config.data.train is None and under_torchrun():
@@ -112,8 +105,8 @@ def federated(
         )
     if resolved.config.data.train is None:
         with ProgressDisplay() as progress:
-            given += make_own_corpus(resolved.config, run, workers, progress)
-        resolved = resolve(preset, given)
+            own = make_own_corpus(resolved.config, run, workers, progress)
+        resolved = resolve(preset, *given, own)
     if (void := resolved.config.privacy.void) is not None and leads():
         note(f"No privacy guarantee: {void}.")
     _start(train_federated, resolved, run, resolved.config.federated.central_steps, workers, as_json)
@@ -129,33 +122,34 @@ def _start(train: Callable[..., None], resolved: Resolved, run: Path, wanted: in
         _report(run, resolved, wanted, as_json)
 
 
-def _report(run: Path, resolved: Resolved, wanted: int, as_json: bool) -> None:
-    from sottovoce.runs.evaluations import read_evaluations, scores_in
+def _report(folder: Path, resolved: Resolved, wanted: int, as_json: bool) -> None:
+    from sottovoce.runs.folder import Run
 
-    path = run / "last" / "checkpoint.json"
-    if not path.exists():
-        raise DataError(f"{run} holds no checkpoint.")
-    counters = json.loads(path.read_text(encoding="utf-8"))
-    result = run / "result.json"  # of a federated run, once it has finished
-    finished = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
-    evaluated = read_evaluations(run).get("test", {})
-    test = scores_in(evaluated) if evaluated.get("steps") == counters["step"] else None
+    run = Run(folder)
+    checkpoint, result = run.checkpoint, run.result
+    if checkpoint is None:
+        raise DataError(f"{folder} holds no checkpoint.")
+    evaluation = run.evaluations.get("test")
+    test = evaluation.total if evaluation is not None and evaluation.steps == checkpoint.step else None
     if as_json:
-        kept = {key: finished[key] for key in ("epsilon_rdp", "epsilon_pld", "guarantee") if key in finished}
-        scores = {} if test is None else {"test": test}
-        print_json({"run": str(run), "preset": resolved.name, "wanted_steps": wanted, **counters, **scores, **kept})
+        scores = {} if test is None else {"test": test.model_dump()}
+        spent = {} if result is None else result.model_dump(include={"epsilon_rdp", "epsilon_pld", "guarantee"})
+        about = {"run": str(folder), "preset": resolved.name, "wanted_steps": wanted}
+        print_json({**about, **checkpoint.content(), **scores, **spent})
         return
-    wer = counters["best_wer"]
-    best = "" if wer is None else f", best WER on dev {100 * wer:.2f} % ({run / 'best'})"
-    if counters["step"] < wanted:
-        why = finished.get("stopped", "early: run the same command again to go on")
-        note(f"{run}: stopped at step {counters['step']} of {wanted}, {why}{best}.")
+    wer = checkpoint.best_wer
+    best = "" if wer is None else f", best WER on dev {100 * wer:.2f} % ({folder / 'best'})"
+    if checkpoint.step < wanted:
+        reason = "early: run the same command again to resume"
+        if result is not None and result.stopped is not None:
+            reason = result.stopped
+        note(f"{folder}: stopped at step {checkpoint.step} of {wanted}, {reason}{best}.")
     else:
-        note(f"{run}: {counters['step']} steps{best}. The last model is {run / 'last' / 'model.safetensors'}.")
+        note(f"{folder}: {checkpoint.step} steps{best}. The last model is {folder / 'last' / 'model.safetensors'}.")
     if test is not None:
-        note(f"WER on test, evaluated once: {100 * test['wer']:.2f} %.")
-    if "guarantee" in finished:
-        note(f"Guarantee: {finished['guarantee']}.")
+        note(f"WER on test, evaluated once: {100 * test.wer:.2f} %.")
+    if result is not None and result.guarantee is not None:
+        note(f"Guarantee: {result.guarantee}.")
 
 
 class TrainingDisplay:

@@ -1,0 +1,66 @@
+"""From corpora to populations: everything that turns recordings into the data of a training.
+
+    corpora       LibriSpeech, CommonVoice, Table, Lhotse, Synthetic: what to read, and from where
+    preparation   `prepare` turns a corpus into a Store; `merge` joins several stores; `Joining` joins short utterances
+    populations   Population: the users of a store; Selection: a store and a list of its speakers
+    splits        `split_by_fraction` and others: two disjoint lists of speakers
+    training      Batching: batches by seconds of audio; `draw_cohort`: the users of one central step
+    text          TokenSet: the tokens of a language; `normalise`: a transcript as the recogniser learns it
+    statistics    `statistics_of`: hours, speakers, and minutes per speaker
+
+Example:
+    from pathlib import Path
+    from sottovoce.data import LibriSpeech, Population, prepare
+
+    store = prepare(LibriSpeech(root=Path("LibriSpeech"), subset=("LS-100",)), "stores/ls-100")
+    seed_speakers, federated_speakers = Population.of(store).split("0.1", seed=0)
+
+Importing this package does not load torch.
+"""
+
+from sottovoce.data.batching import Batch, Batching, PaddedBatch
+from sottovoce.data.cohort import draw_cohort, poisson_cohort
+from sottovoce.data.corpora import AnyCorpus, CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
+from sottovoce.data.joining import Joining
+from sottovoce.data.merging import merge
+from sottovoce.data.population import Population
+from sottovoce.data.preparation import Request, prepare
+from sottovoce.data.selection import Selection, read_speakers, require_disjoint
+from sottovoce.data.splits import split_by_column, split_by_count, split_by_fraction, split_by_list
+from sottovoce.data.statistics import SpeakerStatistics, paper_statistics, statistics_of
+from sottovoce.data.store import Store, StoreInfo
+from sottovoce.data.text import LANGUAGES, TokenSet, normalise
+
+__all__ = [
+    "LANGUAGES",
+    "AnyCorpus",
+    "Batch",
+    "Batching",
+    "CommonVoice",
+    "Joining",
+    "Lhotse",
+    "LibriSpeech",
+    "PaddedBatch",
+    "Population",
+    "Request",
+    "Selection",
+    "SpeakerStatistics",
+    "Store",
+    "StoreInfo",
+    "Synthetic",
+    "Table",
+    "TokenSet",
+    "draw_cohort",
+    "merge",
+    "normalise",
+    "paper_statistics",
+    "poisson_cohort",
+    "prepare",
+    "read_speakers",
+    "require_disjoint",
+    "split_by_column",
+    "split_by_count",
+    "split_by_fraction",
+    "split_by_list",
+    "statistics_of",
+]

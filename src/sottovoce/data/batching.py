@@ -4,9 +4,8 @@ A user's utterances are sorted by length and cut into batches with rows x longes
 is random. Promises: every utterance is in exactly one batch; one that is longer than the budget is a batch of its own,
 never dropped; `max_seconds_per_user` bounds the audio of one round by taking a random part of the utterances.
 
-A batch may be computed as micro-batches, each padded only to its own longest utterance, with the padding of each held
-below `max_padding`. The gradient of the batch (a mean over its utterances) is the sum over micro-batches of their mean
-gradients times `Batch.weights`.
+A batch is computed as micro-batches, each padded only to its own longest utterance, with the padding of each held below
+`max_padding`. The gradient of the batch is a mean over its utterances, however they are cut into micro-batches.
 """
 
 from dataclasses import dataclass
@@ -15,10 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from sottovoce.data.store import Store
+from sottovoce.data.store import IntArray, Store
 from sottovoce.features.logmel import BINS, FRAMES_PER_SECOND
-
-Rows = npt.NDArray[np.int64]
 
 
 class Batching(BaseModel):
@@ -44,18 +41,12 @@ class Batching(BaseModel):
 class Batch:
     """Utterances whose gradients are averaged into one step, as micro-batches of row numbers, longest first."""
 
-    micro: tuple[Rows, ...]
+    micro: tuple[IntArray, ...]
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> IntArray:
         """All utterances of the batch."""
         return np.concatenate(self.micro)
-
-    @property
-    def weights(self) -> list[float]:
-        """The share of the batch's utterances that each micro-batch holds; they add up to 1."""
-        total = sum(len(rows) for rows in self.micro)
-        return [len(rows) / total for rows in self.micro]
 
 
 @dataclass(frozen=True)
@@ -63,12 +54,12 @@ class PaddedBatch:
     """The arrays of one micro-batch, padded with zeros."""
 
     features: npt.NDArray[np.float32]  # (rows, longest, bins)
-    frames: Rows
+    frames: IntArray
     targets: npt.NDArray[np.int64]  # (rows, longest target)
-    target_lengths: Rows
+    target_lengths: IntArray
 
 
-def epoch(rows: Rows, frames: Rows, options: Batching, rng: np.random.Generator) -> list[Batch]:
+def epoch(rows: IntArray, frames: IntArray, options: Batching, rng: np.random.Generator) -> list[Batch]:
     """Return the batches of one pass over a user's utterances; frames[i] is the length of rows[i]."""
     chosen = _within(frames, options.max_seconds_per_user, rng)
     by_length = chosen[np.argsort(-frames[chosen], kind="stable")]
@@ -81,14 +72,7 @@ def epoch(rows: Rows, frames: Rows, options: Batching, rng: np.random.Generator)
     return [batches[place] for place in rng.permutation(len(batches))]
 
 
-def padding_share(batches: list[Batch], frames_by_row: Rows) -> float:
-    """Return the share of padding in all that is computed for these batches."""
-    computed = sum(len(rows) * int(frames_by_row[rows].max()) for batch in batches for rows in batch.micro)
-    real = sum(int(frames_by_row[batch.rows].sum()) for batch in batches)
-    return 1.0 - real / computed if computed else 0.0
-
-
-def load(store: Store, rows: Rows) -> PaddedBatch:
+def load(store: Store, rows: IntArray) -> PaddedBatch:
     """Read one micro-batch from the store."""
     frames = store.frames_of(rows)
     targets = [store.tokens_of(int(row)) for row in rows]
@@ -101,7 +85,7 @@ def load(store: Store, rows: Rows) -> PaddedBatch:
     return PaddedBatch(padded, frames, padded_targets, lengths)
 
 
-def _within(frames: Rows, max_seconds: float | None, rng: np.random.Generator) -> Rows:
+def _within(frames: IntArray, max_seconds: float | None, rng: np.random.Generator) -> IntArray:
     """Return the places of all utterances, or of random ones that together last at most `max_seconds`.
 
     At least one is always taken, so that a user with only long utterances still takes part.
@@ -113,7 +97,7 @@ def _within(frames: Rows, max_seconds: float | None, rng: np.random.Generator) -
     return np.sort(order[: max(fits, 1)])
 
 
-def cut_by_budget(descending: Rows, budget: float) -> list[tuple[int, int]]:
+def cut_by_budget(descending: IntArray, budget: float) -> list[tuple[int, int]]:
     """Cut lengths, longest first, into groups with rows x longest <= budget, or of one row."""
     groups = []
     first = 0
@@ -124,7 +108,7 @@ def cut_by_budget(descending: Rows, budget: float) -> list[tuple[int, int]]:
     return groups
 
 
-def _cut_by_padding(descending: Rows, max_padding: float) -> list[tuple[int, int]]:
+def _cut_by_padding(descending: IntArray, max_padding: float) -> list[tuple[int, int]]:
     """Cut lengths, longest first, into groups whose padding is at most `max_padding` of what is computed."""
     groups = []
     first = 0

@@ -65,4 +65,4 @@ def _features(audio: Samples, target: npt.NDArray[np.uint8]) -> npt.NDArray[np.f
     energies = logmel.log_mel(audio)
     if energies.min() == energies.max():
         raise BadAudio(Reason.SILENT_AUDIO, f"{len(audio) / logmel.SAMPLE_RATE_HZ:.2f} s without any sound")
-    return logmel.normalise(energies)
+    return logmel.standardise(energies)

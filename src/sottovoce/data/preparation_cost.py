@@ -23,7 +23,7 @@ _LONGEST_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True)
-class Estimate:
+class PreparationCost:
     """What is expected: how many utterances, how much audio, how large a store."""
 
     utterances: int
@@ -31,19 +31,21 @@ class Estimate:
     bytes: float
 
 
-def estimate(manifest: Manifest) -> Estimate:
+def estimate_preparation(manifest: Manifest) -> PreparationCost:
     """Estimate a store from the headers of a sample of its files, spread evenly over the manifest."""
     lengths = [
         length for row in _sample(manifest, _SAMPLE_ROWS) if (length := _seconds(row, manifest.root)) is not None
     ]
     seconds = len(manifest.table) * float(np.mean(lengths)) if lengths else 0.0
-    return Estimate(len(manifest.table), seconds, _store_bytes(len(manifest.table), seconds))
+    return PreparationCost(len(manifest.table), seconds, _store_bytes(len(manifest.table), seconds))
 
 
-def estimate_synthetic(corpus: Synthetic) -> Estimate:
+def estimate_synthetic_preparation(corpus: Synthetic) -> PreparationCost:
     """Estimate the store of a corpus that is not made yet, with its audio."""
     utterances, seconds = corpus.expected_utterances(), corpus.expected_seconds()
-    return Estimate(utterances, seconds, _store_bytes(utterances, seconds) + _MARGIN * corpus.expected_audio_bytes())
+    return PreparationCost(
+        utterances, seconds, _store_bytes(utterances, seconds) + _MARGIN * corpus.expected_audio_bytes()
+    )
 
 
 def _store_bytes(utterances: int, seconds: float) -> float:
@@ -51,7 +53,7 @@ def _store_bytes(utterances: int, seconds: float) -> float:
     return _MARGIN * (features + utterances * _BYTES_PER_ROW)
 
 
-def speed(manifest: Manifest) -> float:
+def measure_extraction_speed(manifest: Manifest) -> float:
     """Measure how many seconds of audio one core turns into features in a second."""
     rows = _sample(manifest, _TIMED_ROWS)
     started = time.perf_counter()

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from sottovoce.data.population import Population, speakers_population
+from sottovoce.data.population import Population
 from sottovoce.data.store import Store
 from sottovoce.errors import DataError
 
@@ -27,7 +27,7 @@ class Selection(BaseModel):
     def open(self) -> Population:
         """Open the store and return its speakers, or those of the list, as a population."""
         names = None if self.speakers is None else read_speakers(self.speakers)
-        population = speakers_population(Store.open(self.store), names)
+        population = Population.of(Store.open(self.store), names)
         if len(population.all_rows()) == 0:
             raise DataError(f"{self.speakers or self.store} selects no utterance. Name at least one speaker.")
         return population

@@ -17,7 +17,7 @@ grow with the corpus. Utterances are sorted by speaker, so that one user's data 
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -46,7 +47,7 @@ REJECTED = "rejected.tsv"
 CONTENT_FILES = (FEATURES, TOKENS, FRAME_OFFSETS, TOKEN_OFFSETS, SPEAKER_OFFSETS, SPEAKERS, INDEX, REJECTED)
 BYTES_PER_FRAME = logmel.BINS * np.dtype(np.float16).itemsize
 
-Offsets = npt.NDArray[np.int64]
+IntArray = npt.NDArray[np.int64]  # row numbers, offsets, lengths
 
 
 class StoreInfo(BaseModel):
@@ -147,17 +148,17 @@ class Store:
         return self._array(TOKENS)
 
     @cached_property
-    def frame_offsets(self) -> Offsets:
+    def frame_offsets(self) -> IntArray:
         """Where each utterance's frames start."""
         return self._array(FRAME_OFFSETS)
 
     @cached_property
-    def token_offsets(self) -> Offsets:
+    def token_offsets(self) -> IntArray:
         """Where each utterance's target starts."""
         return self._array(TOKEN_OFFSETS)
 
     @cached_property
-    def speaker_offsets(self) -> Offsets:
+    def speaker_offsets(self) -> IntArray:
         """Where each speaker's utterances start."""
         return self._array(SPEAKER_OFFSETS)
 
@@ -176,13 +177,26 @@ class Store:
         """Return the target of one utterance, a view into the file."""
         return self.tokens[self.token_offsets[row] : self.token_offsets[row + 1]]
 
-    def frames_of(self, rows: npt.NDArray[np.int64]) -> Offsets:
+    def frames_of(self, rows: IntArray) -> IntArray:
         """Return how many frames each of these utterances has."""
         return self.frame_offsets[rows + 1] - self.frame_offsets[rows]
 
     def speaker_names(self) -> pa.Array:
         """Return the speakers' names in the order of their numbers."""
         return self._parquet(SPEAKERS, ["speaker"])["speaker"].combine_chunks()
+
+    def speaker_numbers(self, speakers: Iterable[str]) -> IntArray:
+        """Return the numbers of the named speakers; a name that is not in the store, or is given twice, is an error."""
+        wanted = list(speakers)
+        places = pc.index_in(pa.array(wanted, pa.string()), value_set=self.speaker_names())
+        if places.null_count:
+            missing = [name for name, place in zip(wanted, places, strict=True) if not place.is_valid]
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise DataError(f"Speaker {missing[0]!r}{more} not in {self.path}. See `sotto data inspect {self.path}`.")
+        numbers: IntArray = places.to_numpy().astype(np.int64)
+        if len(np.unique(numbers)) != len(numbers):
+            raise DataError(f"The list of speakers for {self.path} names a speaker twice. Name each speaker once.")
+        return numbers
 
     def index(self, columns: list[str] | None = None, rows: slice | None = None) -> pa.Table:
         """Return the index, or some columns or a range of rows of it."""

@@ -47,12 +47,11 @@ class ComputeRow:
     @property
     def config(self) -> Config:
         """The configuration that the row ran, as far as it decides the cost."""
-        settings = (
-            f"batching.seconds={self.batch_seconds}",
-            f"participation.cohort_size={self.cohort_size}",
-            f"federated.local.{self.local_kind}={self.local_count}",
-            f"federated.central_steps={self.central_steps}",
-        )
+        settings = {
+            "batching": {"seconds": self.batch_seconds},
+            "participation": {"cohort_size": self.cohort_size},
+            "federated": {"local": {self.local_kind: self.local_count}, "central_steps": self.central_steps},
+        }
         return resolve(PAPER_MODEL, settings).config
 
 

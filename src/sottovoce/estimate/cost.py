@@ -19,11 +19,12 @@ from sottovoce.errors import ConfigError
 from sottovoce.estimate.audio import UserAudio
 from sottovoce.estimate.calibration import PAPER_MODEL, calibrate
 from sottovoce.estimate.devices import A100, PAPER_PRECISION, Device, Precision, seconds_per_flop
-from sottovoce.estimate.model_size import activation_bytes, describe
+from sottovoce.estimate.model_size import ModelSize, activation_bytes, describe
 from sottovoce.estimate.work import Sharing, cohort_size, flops_per_second, loads, local_work
 from sottovoce.federated.diagnostics import Figures
+from sottovoce.model.encoder import make_on_meta
 from sottovoce.model.flat import make_partition
-from sottovoce.runs.training import VOTES
+from sottovoce.runs.stop import VOTES
 
 _FLOAT, _INTEGER = 4, 8  # bytes
 # One core of a server, measured: noise that rank 0 draws, and bytes that its ledger hashes, in a second.
@@ -38,6 +39,7 @@ class Estimate:
     """What a run costs. Bytes are of one process; times are expected values, to be read with `factor`."""
 
     parameters: int
+    trainable: int  # parameters that train: noise, sums and traffic go with them
     layers: int
     audio: str
     seconds_per_user: float  # of audio that a user has
@@ -100,21 +102,22 @@ def estimate(
     Users are shared out as our engine does it; `dealt` is what the paper's rows are taken for, to compare with them.
     """
     size = describe(config, config.federated.partition, language_of(config))
-    parameters, cohort = int(size["parameters"]), cohort_size(config)
+    cohort = cohort_size(config)
     precision = precision or config.hardware.precision
-    flops = flops_per_second(config.model, size["tokens"], audio.utterance_seconds)
+    flops = flops_per_second(config.model, size.tokens, audio.utterance_seconds)
     steps, seconds = (audio.mean(values) for values in local_work(config, audio.seconds))
-    pace = _pace(config, parameters, device, precision)
+    pace = _pace(config, size, device, precision)
     shared = loads(config, audio, processes, sharing)
     rates = pace.per_local_step, pace.per_flop * sum(flops.values())
     busiest, mean = shared.busiest(*rates), shared.mean(*rates)
-    times = {"fixed": pace.per_central_step, "local_work": busiest, **_on_rank_0(config, parameters)}
+    times = {"fixed": pace.per_central_step, "local_work": busiest, **_on_rank_0(config, size.trainable)}
     times["total"] = sum(times.values())
     per_step = cohort * seconds * sum(flops.values())
     wall = config.federated.central_steps * times["total"] / 3600
     return Estimate(
-        parameters=parameters,
-        layers=size["layers"],
+        parameters=size.parameters,
+        trainable=size.trainable,
+        layers=size.layers,
         audio=audio.name,
         seconds_per_user=audio.mean(),
         local_steps=steps,
@@ -125,8 +128,8 @@ def estimate(
         flops_per_user=seconds * sum(flops.values()),
         flops_per_central_step=per_step,
         flops_per_run=config.federated.central_steps * per_step,
-        memory_bytes=memory(config, parameters, size["tokens"]),
-        traffic_bytes=traffic(config, size["partition"], processes),
+        memory_bytes=memory(config, size),
+        traffic_bytes=traffic(config, size.partition, processes),
         device=device.name,
         device_memory_bytes=device.memory_bytes,
         precision=precision,
@@ -151,7 +154,7 @@ class _Pace:
     basis: str
 
 
-def _pace(config: Config, parameters: int, device: Device, precision: Precision) -> _Pace:
+def _pace(config: Config, size: ModelSize, device: Device, precision: Precision) -> _Pace:
     """Return the pace on a device; a fixed time per local step goes with the blocks, per central step with the model.
 
     The paper's rows are all of one model, so how its fixed times change with the model is an assumption.
@@ -161,7 +164,7 @@ def _pace(config: Config, parameters: int, device: Device, precision: Precision)
     if precision not in device.tflops:
         raise ConfigError(f"{device.name} has no peak in {precision}. It has: {', '.join(device.tflops)}.")
     calibration, paper = calibrate(), resolve(PAPER_MODEL).config
-    fit = calibration.fit
+    fit, paper_size = calibration.fit, describe(paper, "tensor", "en")
     other = [
         what
         for what, is_other in (
@@ -173,8 +176,8 @@ def _pace(config: Config, parameters: int, device: Device, precision: Precision)
     ]
     basis = f"the pace of the paper's runs ({A100.name}, {PAPER_PRECISION})"
     return _Pace(
-        fit.per_central_step * parameters / describe(paper, "tensor", "en")["parameters"],
-        fit.per_local_step * config.model.blocks / paper.model.blocks,
+        fit.per_central_step * size.trainable / paper_size.trainable,
+        fit.per_local_step * size.blocks / paper_size.blocks,
         seconds_per_flop(device, precision, fit.per_flop),
         max(calibration.factor, _GUESSED_FACTOR if other else 1.0),
         f"{basis}, extrapolated to {', '.join(other)}" if other else basis,
@@ -187,47 +190,47 @@ def _on_rank_0(config: Config, parameters: int) -> dict[str, float]:
     return {"noise": noise, "ledger": parameters * _INTEGER / _HASHED_PER_SECOND}
 
 
-def memory(config: Config, parameters: int, tokens: int) -> dict[str, float]:
+def memory(config: Config, size: ModelSize) -> dict[str, float]:
     """Return the bytes that rank 0, the largest process, holds; PyTorch and its libraries come on top.
 
     Between users nothing grows. Activations and the temporaries of the server's step are never there together.
     """
+    parameters = size.trainable
     with torch.device("meta"):
         state = config.federated.optimizer.start(torch.empty(parameters))
-    # What users are trained on is cut by batching.seconds; size.py knows central training's name for it.
-    central = config.central.model_copy(update={"micro_batch_seconds": config.batching.seconds})
     copies = config.privacy.sigma_dp > 0 and config.privacy.diagnostics
     held = {
-        "model": parameters * _FLOAT,
+        "model": size.parameters * _FLOAT,
         "gradients": parameters * _FLOAT,
         "theta": parameters * _FLOAT,
         "server_state": len(state.vectors) * parameters * _FLOAT,
         "integer_sum": parameters * _INTEGER,
-        # For the figures, which privacy.diagnostics switches off.
-        "noise_copy": parameters * _INTEGER if copies else 0,
+        # For diagnostics, which privacy.diagnostics switches off.
         "first_gradient": parameters * _FLOAT if config.privacy.diagnostics else 0,
     }
     passing = {
-        "activations": activation_bytes(config.model_copy(update={"central": central}), tokens),
-        # The average in float64 and float32, or the average and two vectors while the optimizer steps; with a copy of
-        # the noise its average is made beside that of the sum.
-        "server_step": parameters * (4 * _FLOAT if copies else 3 * _FLOAT),
+        "activations": activation_bytes(make_on_meta(config.model, size.tokens), config.batching.seconds),
+        # The average in float64 and float32; for diagnostics also the sum before noise, the noise, and its average.
+        "release": parameters * (3 * _FLOAT + (2 * _INTEGER + _FLOAT if copies else 0)),
+        # The average and two vectors while the optimizer steps.
+        "server_step": parameters * 3 * _FLOAT,
     }
     return {**held, **passing, "total": sum(held.values()) + max(passing.values())}
 
 
 def traffic(config: Config, layers: dict[str, int], processes: int) -> dict[str, float]:
-    """Return the bytes that move in one central step: between processes, and to and from users in a deployment."""
+    """Return the bytes that move in one central step: between processes, and to and from users in a deployment.
+
+    `layers` are those of the trainable parameters. A user needs the frozen ones, too, but only once.
+    """
     parameters, cohort = sum(layers.values()), cohort_size(config)
     partition = make_partition(list(layers), list(layers.values()), "tensor")
-    notes = 1 + VOTES + Figures(partition).packed().numel()
-    payload = _INTEGER * (parameters + processes * notes)
-    if config.participation.q_min is not None:
-        payload += _INTEGER * parameters  # the noise goes round on its own
+    notes = _INTEGER * (1 + VOTES + Figures(partition).packed().numel())
     down, up = _FLOAT * parameters, _INTEGER * parameters
+    others = processes > 1
     return {
-        "all_reduce": payload,
-        "sent_by_process": 2 * payload * (processes - 1) / processes,  # by a ring
+        # Along a chain every process passes on a sum and the average once, and its notes to every other process.
+        "sent_by_process": (up + down) * others + notes * (processes - 1),
         "user_down": down,
         "user_up_integers": up,
         "user_up_float32": _FLOAT * parameters,
@@ -250,8 +253,8 @@ def estimate_central(
 ) -> CentralEstimate:
     """Estimate central training; a fixed time is counted for every micro-batch, as for a local step."""
     size = describe(config, "tensor", language_of(config))
-    flops = sum(flops_per_second(config.model, size["tokens"], utterance_seconds).values())
-    pace = _pace(config, size["parameters"], device, precision or config.hardware.precision)
+    flops = sum(flops_per_second(config.model, size.tokens, utterance_seconds).values())
+    pace = _pace(config, size, device, precision or config.hardware.precision)
     options = config.central
     batches = options.steps * options.micro_batches
     work = batches * options.micro_batch_seconds * flops

@@ -24,9 +24,9 @@ from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError
 from sottovoce.estimate.work import flops_per_second
 from sottovoce.features.logmel import BINS, FRAMES_PER_SECOND
+from sottovoce.model.encoder import make_on_meta
 from sottovoce.model.gradient import Micro, add_gradient
 from sottovoce.model.recogniser import Recogniser
-from sottovoce.model.transformer import Encoder
 from sottovoce.randomness import stream
 
 Precision = Literal["float32", "tf32", "bfloat16"]
@@ -90,8 +90,7 @@ def here(config: Config, language: str, step_seconds: float, utterance_seconds: 
     """
     where = config.hardware.open()
     tokens = len(TokenSet((language,)).tokens)
-    with torch.device("meta"):
-        parameters = sum(one.numel() for one in Encoder(config.model, tokens).parameters())
+    parameters = sum(parameter.numel() for parameter in make_on_meta(config.model, tokens).parameters())
     threads = torch.get_num_threads()
     torch.set_num_threads(config.hardware.threads_per_worker)
     try:
@@ -141,9 +140,9 @@ def _product(where: torch.device) -> Callable[[], None]:
 def _local_step(
     config: Config, language: str, seconds: float, utterance_seconds: float, where: torch.device
 ) -> tuple[Callable[[], None], float]:
-    """Return local SGD on about so many seconds of made-up speech, cut into micro-batches as usual, and its FLOPs.
+    """Return local SGD on about this many seconds of random features, in micro-batches as usual, and its FLOPs.
 
-    No block is dropped. Padding is not counted, so that what it costs is part of the pace.
+    No block is dropped, and all parameters train. Padding is not counted, so its cost is part of the pace.
     """
     recogniser = Recogniser.make(config.model, TokenSet((language,)), where).initialise(0)
     config.hardware.speed_up_(recogniser.encoder)
@@ -154,18 +153,17 @@ def _local_step(
     frames = np.maximum(spread * seconds / count * FRAMES_PER_SECOND, _LEAST_FRAMES).astype(np.int64)
     batches = epoch(np.arange(count), frames, config.batching, stream(0, "estimate-here"))
     micros = [_micro(frames[rows], tokens) for batch in batches for rows in batch.micro]
-    kept = [True] * config.model.blocks
 
     def step() -> None:
         flat.gradient.zero_()
         for micro in micros:
-            add_gradient(recogniser, micro, kept, 1 / count)
+            add_gradient(recogniser, micro, {}, 1 / count)  # without choices, no block is dropped
         norm = torch.linalg.vector_norm(flat.gradient)
         flat.theta.sub_(flat.gradient.mul_(torch.clamp(1 / norm, max=1.0)), alpha=1e-3)
 
-    whole = config.model.model_copy(update={"layer_drop": 0.0})
     lengths = (frames / FRAMES_PER_SECOND).tolist()
-    return step, sum(length * sum(flops_per_second(whole, tokens, length).values()) for length in lengths)
+    flops = (length * sum(flops_per_second(config.model, tokens, length, drops=False).values()) for length in lengths)
+    return step, sum(flops)
 
 
 def _micro(frames: npt.NDArray[np.int64], tokens: int) -> Micro:
@@ -174,4 +172,4 @@ def _micro(frames: npt.NDArray[np.int64], tokens: int) -> Micro:
     labels = np.maximum(frames * _LABELS_PER_SECOND // FRAMES_PER_SECOND, 1)
     features = rng.standard_normal((len(frames), int(frames.max()), BINS), dtype=np.float32)
     targets = 1 + np.tile(np.arange(labels.max(), dtype=np.int64) % (tokens - 1), (len(frames), 1))
-    return Micro(PaddedBatch(features, frames, targets, labels), np.zeros(len(frames)), 0)
+    return Micro(PaddedBatch(features, frames, targets, labels), {}, 0)

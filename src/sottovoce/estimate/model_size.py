@@ -1,5 +1,6 @@
-"""How large a model is, and how much memory training it takes, before anything is allocated."""
+"""The size of a model and the memory that training it takes, before anything is allocated."""
 
+from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 import torch
@@ -8,52 +9,60 @@ from sottovoce.config import Config
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError
 from sottovoce.features.logmel import FRAMES_PER_SECOND
-from sottovoce.model.flat import PartitionName, make_partition
-from sottovoce.model.transformer import STRIDE, Encoder
+from sottovoce.model.encoder import Encoder, make_on_meta
+from sottovoce.model.flat import PartitionName, encoder_partition
 
 _FLOAT_BYTES = 4
+_UTTERANCE_SECONDS = 15  # assumed for the memory of attention
 
 
-def describe(config: Config, partition: str, language: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ModelSize:
+    """The size of a model; layers, gradients and the optimizer are those of the parameters that train."""
+
+    kind: str
+    blocks: int
+    tokens: int
+    parameters: int
+    trainable: int
+    layers: int
+    memory_bytes: dict[str, int]
+    partition: dict[str, int]  # the parameters of every layer
+
+    def document(self) -> dict[str, Any]:
+        """Return everything for JSON."""
+        return asdict(self)
+
+
+def describe(config: Config, partition: str, language: str) -> ModelSize:
     """Return parameters, layers and memory; the model is made without memory of its own."""
     if partition not in get_args(PartitionName):
         raise ConfigError(f"Expected --partition {', '.join(get_args(PartitionName))}, not {partition!r}.")
     tokens = len(TokenSet((language,)).tokens)
+    encoder = make_on_meta(config.model, tokens)
+    layers = encoder_partition(encoder, partition, config.federated.trainable)  # type: ignore[arg-type]
+    parameters, trainable = sum(parameter.numel() for parameter in encoder.parameters()), sum(layers.sizes)
     with torch.device("meta"):
-        encoder = Encoder(config.model, tokens)
-    named = [(name, parameter.numel()) for name, parameter in encoder.named_parameters()]
-    layers = make_partition([name for name, _ in named], [size for _, size in named], partition)  # type: ignore[arg-type]
-    parameters = sum(size for _, size in named)
-    with torch.device("meta"):
-        state = config.central.optimizer.start(torch.empty(parameters))
+        state = config.central.optimizer.start(torch.empty(trainable))
     memory = {
         "parameters": parameters * _FLOAT_BYTES,
-        "gradients": parameters * _FLOAT_BYTES,
-        "optimizer": (len(state.vectors) + 2) * parameters * _FLOAT_BYTES,  # its state, and two vectors while it steps
-        "activations": activation_bytes(config, tokens),
+        "gradients": trainable * _FLOAT_BYTES,
+        "optimizer": (len(state.vectors) + 2) * trainable * _FLOAT_BYTES,  # its state, and two vectors while it steps
+        "activations": activation_bytes(encoder, config.central.micro_batch_seconds),
     }
-    return {
-        "parameters": parameters,
-        "layers": len(layers),
-        "tokens": tokens,
-        "blocks": config.model.blocks,
-        "width": config.model.width,
-        "memory_bytes": memory | {"total": sum(memory.values())},
-        "partition": dict(zip(layers.layers, layers.sizes, strict=True)),
-    }
+    return ModelSize(
+        kind=config.model.kind,
+        blocks=encoder.depth,
+        tokens=tokens,
+        parameters=parameters,
+        trainable=trainable,
+        layers=len(layers),
+        memory_bytes=memory | {"total": sum(memory.values())},
+        partition=dict(zip(layers.layers, layers.sizes, strict=True)),
+    )
 
 
-def activation_bytes(config: Config, tokens: int) -> int:
-    """Estimate what a forward pass over one micro-batch keeps for the backward pass.
-
-    Per output and block: the inputs and outputs of both LayerNorms and residuals (6 widths), qkv and the attention's
-    output (5 widths), and the MLP's hidden values with their dropout mask (2.25 MLP widths). With dropout, attention
-    also keeps its weights and their mask (3 values per head and key; utterances of 15 s are assumed).
-    """
-    options = config.model
-    outputs = config.central.micro_batch_seconds * FRAMES_PER_SECOND / STRIDE
-    keys = 15 * FRAMES_PER_SECOND / STRIDE
-    attention = 3 * options.heads * keys if options.dropout else 0
-    per_block = 11 * options.width + 2.25 * options.mlp_width + attention
-    front = 80 * STRIDE * 2 + 4 * options.width
-    return round(outputs * (options.blocks * per_block + front + 3 * tokens) * _FLOAT_BYTES)
+def activation_bytes(encoder: Encoder, seconds: float) -> int:
+    """Estimate what a forward pass over a micro-batch of so many seconds keeps for the backward pass."""
+    per_second = FRAMES_PER_SECOND / encoder.output_stride
+    return round(seconds * per_second * encoder.values_per_output(_UTTERANCE_SECONDS * per_second) * _FLOAT_BYTES)

@@ -1,11 +1,13 @@
 """What one central step computes: FLOPs of a second of audio, local work of a user, and the busiest process.
 
-FLOPs are those of the matrix products, a multiplication and an addition counted as two. Per output of the encoder (33.3
-a second), with w the width, m the MLP's and n the outputs of an utterance: forward
+FLOPs are those of the matrix products; a multiplication and an addition count as two. The encoder knows them. For the
+transformer, with w the width, m the width of the MLP and n the outputs of an utterance, the forward pass of one output
+(33.3 a second) takes
 
     conv 2 * 7 * (80 + 1) * 2w    qkv 6 w^2    wf 2 w^2    attention 4 w n    MLP 4 w m    output 2 w tokens
 
-The backward pass does each again twice, the convolution once: its input needs no gradient. A dropped block does none.
+The backward pass computes each twice more, the convolution once: its input needs no gradient. A dropped block computes
+nothing. What frozen parameters save in the backward pass is not subtracted.
 """
 
 from dataclasses import dataclass
@@ -17,33 +19,31 @@ import numpy.typing as npt
 from sottovoce.config import Config
 from sottovoce.errors import ConfigError
 from sottovoce.estimate.audio import Floats, UserAudio
-from sottovoce.features.logmel import BINS, FRAMES_PER_SECOND
-from sottovoce.federated.engine import share_out
-from sottovoce.model.model_options import ModelOptions
-from sottovoce.model.transformer import KERNEL, STRIDE
+from sottovoce.features.logmel import FRAMES_PER_SECOND
+from sottovoce.federated.process_aggregator import share_out
+from sottovoce.model.encoder import make_on_meta
+from sottovoce.model.encoder_options import EncoderOptions
 from sottovoce.randomness import stream
 
 # How users come to processes. `longest first` is what our engine does; `dealt` gives every process as many, whoever
 # they are, and explains the paper's rows better (docs/estimate.md).
 Sharing = Literal["longest first", "dealt"]
 
-OUTPUTS_PER_SECOND = FRAMES_PER_SECOND / STRIDE
 _DRAWN_USERS = 1 << 16  # at least: as many cohorts as that makes
 _MOST_USERS = 1 << 18  # of one cohort: beyond, what is drawn is scaled up
 
 
-def flops_per_second(model: ModelOptions, tokens: int, utterance_seconds: float) -> dict[str, float]:
-    """Return the FLOPs of one second of audio, forward and backward, part by part; dropped blocks are left out."""
-    width, keys = model.width, utterance_seconds * OUTPUTS_PER_SECOND
-    blocks = 3 * model.blocks * (1 - model.layer_drop)
-    per_output = {
-        "conv": 2 * 2 * KERNEL * (BINS + 1) * 2 * width,
-        "projections": blocks * 8 * width**2,
-        "attention": blocks * 4 * width * keys,
-        "mlp": blocks * 4 * width * model.mlp_width,
-        "output": 3 * 2 * width * tokens,
-    }
-    return {part: OUTPUTS_PER_SECOND * flops for part, flops in per_output.items()}
+def flops_per_second(
+    model: EncoderOptions, tokens: int, utterance_seconds: float, *, drops: bool = True
+) -> dict[str, float]:
+    """Return the FLOPs of one second of audio, forward and backward, part by part.
+
+    With `drops`, blocks that layer drop skips are left out, on average.
+    """
+    encoder = make_on_meta(model, tokens)
+    per_second = FRAMES_PER_SECOND / encoder.output_stride
+    per_output = encoder.flops_per_output(utterance_seconds * per_second, drops=drops)
+    return {part: per_second * flops for part, flops in per_output.items()}
 
 
 def local_work(config: Config, seconds: Floats) -> tuple[Floats, Floats]:

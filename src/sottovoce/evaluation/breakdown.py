@@ -1,15 +1,18 @@
-"""The figures of an evaluation: the corpus, its speakers, its groups."""
+"""The figures of an evaluation: over all utterances, for each speaker, by group."""
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from sottovoce.data.store import Store
-from sottovoce.evaluation.evaluate import Heard, score
+from sottovoce.errors import ConfigError
+from sottovoce.evaluation.evaluate import ScoredUtterance, score
+from sottovoce.evaluation.scores import Breakdown, GroupScores, SpeakerScores, SpeakerSummary
 
+Key = TypeVar("Key")
 Item = TypeVar("Item")
 
 # Columns of an index that tell groups of people or conditions apart, where a corpus has them.
@@ -18,44 +21,62 @@ _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _WORST = 5
 
 
-def report(store: Store, heard: Sequence[Heard], columns: Sequence[str]) -> dict[str, Any]:
-    """Return the figures as one document."""
-    index = store.index(list(dict.fromkeys(["speaker", *columns]))).take([one.row for one in heard])
+def break_down(store: Store, utterances: Sequence[ScoredUtterance], columns: Sequence[str]) -> Breakdown:
+    """Return the figures of scored utterances; `columns` of the store's index are the groups."""
+    index = store.index(list(dict.fromkeys(["speaker", *columns]))).take([utterance.row for utterance in utterances])
     speakers = index["speaker"].to_pylist()
-    by_speaker = _grouped(speakers, heard)
-    rates = {speaker: score(mine).wer for speaker, mine in by_speaker.items()}
-    worst = sorted(rates, key=lambda speaker: (-rates[speaker], speaker))[:_WORST]
-    values = np.array(list(rates.values()))
-    return {
-        "store": str(store.path),
-        **asdict(score(heard)),
-        "speakers": {
-            "count": len(rates),
-            "mean_wer": float(values.mean()),
-            "wer_quantiles": {f"{quantile:g}": float(np.quantile(values, quantile)) for quantile in _QUANTILES},
-            "wer": rates,
-            "worst": [{"speaker": speaker, **asdict(score(by_speaker[speaker]))} for speaker in worst],
-        },
-        "groups": {column: _group_figures(index[column].to_pylist(), speakers, heard) for column in columns},
-    }
+    groups = {column: _group_scores(index[column].to_pylist(), speakers, utterances) for column in columns}
+    return Breakdown(**dict(score(utterances)), speakers=_summary(speakers, utterances), groups=groups)
+
+
+def group_columns(store: Store, wanted: Sequence[str] | None) -> list[str]:
+    """Return the columns to break down by: the wanted ones, or by default those that tell groups apart.
+
+    Raise ConfigError for a column that the store does not have, or that holds lists.
+    """
+    if wanted is None:
+        return default_columns(store)
+    present = store.index_columns()
+    for column in wanted:
+        if column not in present:
+            raise ConfigError(f"{store.path} has no column {column!r}. It has: {', '.join(present)}.")
+        if pa.types.is_nested(store.index_schema().field(column).type):
+            raise ConfigError(f"{column!r} holds lists, not single values. Choose another column.")
+    return list(wanted)
 
 
 def default_columns(store: Store) -> list[str]:
     """Return the columns of a store that tell groups apart."""
-    there = store.index_columns()
-    return [column for column in GROUP_COLUMNS if column in there]
+    present = store.index_columns()
+    return [column for column in GROUP_COLUMNS if column in present]
 
 
-def _group_figures(values: Sequence[Any], speakers: Sequence[str], heard: Sequence[Heard]) -> dict[str, dict[str, Any]]:
+def _summary(speakers: Sequence[str], utterances: Sequence[ScoredUtterance]) -> SpeakerSummary:
+    by_speaker = {speaker: score(own) for speaker, own in _grouped(speakers, utterances).items()}
+    worst = sorted(by_speaker, key=lambda speaker: (-by_speaker[speaker].wer, speaker))[:_WORST]
+    rates = {speaker: scores.wer for speaker, scores in by_speaker.items()}
+    values = np.array(list(rates.values()))
+    return SpeakerSummary(
+        count=len(rates),
+        mean_wer=float(values.mean()),
+        wer_quantiles={f"{quantile:g}": float(np.quantile(values, quantile)) for quantile in _QUANTILES},
+        wer=rates,
+        worst=[SpeakerScores(speaker=speaker, **dict(by_speaker[speaker])) for speaker in worst],
+    )
+
+
+def _group_scores(
+    values: Sequence[object], speakers: Sequence[str], utterances: Sequence[ScoredUtterance]
+) -> dict[str, GroupScores]:
     people = _grouped(values, speakers)
     return {
-        str(value): asdict(score(mine)) | {"speakers": len(set(people[value]))}
-        for value, mine in _grouped(values, heard).items()
+        str(value): GroupScores(**dict(score(own)), speakers=len(set(people[value])))
+        for value, own in _grouped(values, utterances).items()
     }
 
 
-def _grouped(keys: Sequence[Any], items: Sequence[Item]) -> dict[Any, list[Item]]:
-    groups: dict[Any, list[Item]] = defaultdict(list)
+def _grouped(keys: Sequence[Key], items: Sequence[Item]) -> dict[Key, list[Item]]:
+    groups: dict[Key, list[Item]] = defaultdict(list)
     for key, item in zip(keys, items, strict=True):
         groups[key].append(item)
     return dict(groups)

@@ -1,7 +1,7 @@
-"""How well a model recognises a store: loss, corpus WER and CER, per speaker and by group. Every utterance counts.
+"""Recognising the utterances of a store, and counting the errors. Every utterance counts.
 
-Corpus WER is all edits over all reference words (jiwer counts them); greedy decoding. No utterance is dropped for its
-length: one that is longer than the batch is a batch of its own.
+Decoding is greedy; jiwer counts the edits. No utterance is dropped for its length: an utterance longer than a batch is
+a batch of its own.
 """
 
 import math
@@ -17,6 +17,7 @@ from sottovoce.data.batching import Batching, epoch, load
 from sottovoce.data.store import Store
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
+from sottovoce.evaluation.scores import Scores
 from sottovoce.model.ctc import ctc_loss, greedy
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.processes import Progress, no_progress
@@ -26,8 +27,8 @@ Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What the model made of one utterance."""
+class ScoredUtterance:
+    """The text that the model recognised in one utterance, and its errors."""
 
     row: int
     loss: float
@@ -39,25 +40,15 @@ class Heard:
     characters: int
 
 
-@dataclass(frozen=True)
-class Scores:
-    """The sums over utterances that the rates are made of."""
-
-    utterances: int
-    loss: float
-    wer: float
-    cer: float
-    words: int
-
-
-def score(heard: Sequence[Heard]) -> Scores:
+def score(utterances: Sequence[ScoredUtterance]) -> Scores:
     """Return the corpus figures of some utterances."""
-    words, characters = sum(one.words for one in heard), sum(one.characters for one in heard)
+    words = sum(utterance.words for utterance in utterances)
     return Scores(
-        utterances=len(heard),
-        loss=float(np.mean([one.loss for one in heard])),
-        wer=sum(one.word_edits for one in heard) / words,
-        cer=sum(one.character_edits for one in heard) / characters,
+        utterances=len(utterances),
+        loss=float(np.mean([utterance.loss for utterance in utterances])),
+        wer=sum(utterance.word_edits for utterance in utterances) / words,
+        cer=sum(utterance.character_edits for utterance in utterances)
+        / sum(utterance.characters for utterance in utterances),
         words=words,
     )
 
@@ -67,30 +58,31 @@ def evaluate(
     store: Store,
     rows: Rows,
     group: Group,
+    *,
     batch_seconds: float = 120.0,
     progress: Progress = no_progress,
-) -> list[Heard]:
-    """Return what the model makes of every row, in the order of the rows; all processes share the work."""
+) -> list[ScoredUtterance]:
+    """Recognise every row and return the results in the order of the rows; all processes share the work."""
     recogniser.require_store(store)
     if len(rows) == 0:
-        raise DataError(f"There is nothing to evaluate on in {store.path}: no utterance was selected.")
+        raise DataError(f"No utterance of {store.path} was selected: there is nothing to evaluate. Select some.")
     options = Batching(seconds=batch_seconds)
     planned = epoch(rows, store.frames_of(rows), options, stream(0, "evaluation"))
     batches = [micro for batch in planned for micro in batch.micro]
     # Longest first, dealt out in turn: the processes finish together.
     batches.sort(key=lambda micro: (-int(store.frames_of(micro).max()) * len(micro), int(micro[0])))
-    mine: list[Heard] = []
+    own: list[ScoredUtterance] = []
     recogniser.encoder.eval()
     for number, micro in enumerate(batches):
         if number % group.size == group.rank:
-            mine += _listen(recogniser, store, micro)
+            own += _recognise(recogniser, store, micro)
             progress("evaluation", number + 1, len(batches))
     recogniser.encoder.train()
-    everything = {one.row: one for part in group.gather(mine) for one in part}
-    return [everything[int(row)] for row in rows]
+    by_row = {utterance.row: utterance for part in group.gather(own) for utterance in part}
+    return [by_row[int(row)] for row in rows]
 
 
-def _listen(recogniser: Recogniser, store: Store, rows: Rows) -> Iterator[Heard]:
+def _recognise(recogniser: Recogniser, store: Store, rows: Rows) -> Iterator[ScoredUtterance]:
     batch = load(store, rows)
     device = recogniser.flat.theta.device
     with torch.inference_mode():
@@ -106,10 +98,10 @@ def _listen(recogniser: Recogniser, store: Store, rows: Rows) -> Iterator[Heard]
         yield compare(int(row), losses[place], reference, recogniser.token_set.decode(decoded[place]))
 
 
-def compare(row: int, loss: float, reference: str, hypothesis: str) -> Heard:
+def compare(row: int, loss: float, reference: str, hypothesis: str) -> ScoredUtterance:
     """Count the edits between reference and hypothesis, in words and in characters."""
     words, characters = jiwer.process_words(reference, hypothesis), jiwer.process_characters(reference, hypothesis)
-    return Heard(
+    return ScoredUtterance(
         row=row,
         loss=loss,
         reference=reference,

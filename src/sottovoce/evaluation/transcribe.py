@@ -5,6 +5,7 @@ kept, so that each moment is decided by a window that has heard what comes befor
 with the length of the file. A file that fits into one window is heard as a whole, exactly as in evaluation.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,18 +19,15 @@ import torch
 from sottovoce.data.text import BLANK_ID, BOUNDARY_ID
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
-from sottovoce.model.cape import SECONDS_PER_OUTPUT
 from sottovoce.model.recogniser import Recogniser
-from sottovoce.model.transformer import STRIDE
 
 Samples = npt.NDArray[np.float32]
 
-WINDOW_OUTPUTS = 600
-OVERLAP_OUTPUTS = 100
+WINDOW_FRAMES = 1800
+OVERLAP_FRAMES = 300
 _BLOCK_SECONDS = 10
-_SAMPLES_PER_OUTPUT = STRIDE * logmel.STRIDE_SAMPLES
-_WINDOW_SAMPLES = WINDOW_OUTPUTS * _SAMPLES_PER_OUTPUT + logmel.WINDOW_SAMPLES - logmel.STRIDE_SAMPLES
-_HOP_SAMPLES = (WINDOW_OUTPUTS - OVERLAP_OUTPUTS) * _SAMPLES_PER_OUTPUT
+_WINDOW_SAMPLES = (WINDOW_FRAMES - 1) * logmel.STRIDE_SAMPLES + logmel.WINDOW_SAMPLES
+_HOP_SAMPLES = (WINDOW_FRAMES - OVERLAP_FRAMES) * logmel.STRIDE_SAMPLES
 
 
 @dataclass(frozen=True)
@@ -58,23 +56,24 @@ class Transcript:
 def transcribe(recogniser: Recogniser, path: Path) -> Transcript:
     """Return what is said in a file."""
     recogniser.encoder.eval()
-    spoken: list[tuple[int, int]] = []  # (output, token), repeats and blanks removed
+    stride = recogniser.encoder.output_stride
+    spoken: list[tuple[int, int]] = []  # (frame, token), repeats and blanks removed
     previous = BLANK_ID
     seconds = 0.0
     try:
         for first, window, ends in _windows(_blocks(path)):
             best = _listen(recogniser, window)
-            begin = 0 if first == 0 else OVERLAP_OUTPUTS // 2
-            end = len(best) if ends else WINDOW_OUTPUTS - OVERLAP_OUTPUTS // 2
+            begin = 0 if first == 0 else math.ceil(OVERLAP_FRAMES / 2 / stride)
+            end = len(best) if ends else math.ceil((WINDOW_FRAMES - OVERLAP_FRAMES / 2) / stride)
             for place in range(begin, min(end, len(best))):
                 token = int(best[place])
                 if token not in (previous, BLANK_ID):
-                    spoken.append((first // _SAMPLES_PER_OUTPUT + place, token))
+                    spoken.append((first // logmel.STRIDE_SAMPLES + place * stride, token))
                 previous = token
             seconds = (first + len(window)) / logmel.SAMPLE_RATE_HZ
     except (soundfile.SoundFileError, OSError) as error:
         raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}. Give an audio file.") from None
-    return Transcript(str(path), seconds, _words(spoken, recogniser.token_set.tokens))
+    return Transcript(str(path), seconds, _words(spoken, recogniser.token_set.tokens, stride))
 
 
 def _blocks(path: Path) -> Iterator[Samples]:
@@ -114,7 +113,7 @@ def _listen(recogniser: Recogniser, samples: Samples) -> npt.NDArray[np.int64]:
     return best
 
 
-def _words(spoken: list[tuple[int, int]], tokens: tuple[str, ...]) -> list[Word]:
+def _words(spoken: list[tuple[int, int]], tokens: tuple[str, ...], stride: int) -> list[Word]:
     """Cut tokens into words at the boundaries."""
     words: list[Word] = []
     letters: list[tuple[int, int]] = []
@@ -122,7 +121,7 @@ def _words(spoken: list[tuple[int, int]], tokens: tuple[str, ...]) -> list[Word]
         if token != BOUNDARY_ID:
             letters.append((place, token))
         elif letters:
-            start, end = letters[0][0] * SECONDS_PER_OUTPUT, (letters[-1][0] + 1) * SECONDS_PER_OUTPUT
+            start, end = (frame / logmel.FRAMES_PER_SECOND for frame in (letters[0][0], letters[-1][0] + stride))
             words.append(Word("".join(tokens[letter] for _, letter in letters), round(start, 2), round(end, 2)))
             letters = []
     return words

@@ -78,7 +78,7 @@ def log_mel(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return floored
 
 
-def normalise(energies: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:
+def standardise(energies: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:
     """Return the energies with zero mean and unit variance over all frames and bins; constant energies give zeros."""
     mean = energies.mean(dtype=np.float64)
     deviation = energies.std(dtype=np.float64)
@@ -88,4 +88,4 @@ def normalise(energies: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:
 
 def features(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:
     """Return what a recogniser sees of an utterance: float16 (frames, bins)."""
-    return normalise(log_mel(samples))
+    return standardise(log_mel(samples))

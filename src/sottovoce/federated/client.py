@@ -1,10 +1,12 @@
-"""What one user does in one central step: local SGD from theta on its own audio. It leaves Delta_k = theta - theta_k.
+"""The work of one user in one central step: local SGD from theta on its own audio, which gives Delta_k.
 
     theta_k = theta
-    for every local batch: g = gradient of (loss + mu/2 |theta_k - theta|^2), clipped to norm 1; theta_k -= local_lr * g
+    for every local batch: g = gradient of the loss, corrected by the local rule, clipped to norm 1
+                           theta_k -= local_lr * g
+    Delta_k = theta - theta_k
 
-Every random choice comes from streams named by (step, the user's own name, local step): a user computes the same
-wherever it is computed and whoever else is in the population, which the bound on one user's influence rests on. The
+Every random choice comes from streams named by (step, the user's own name, local step). So a user computes the same
+result on any machine and whoever else is in the population; the bound on one user's influence rests on that. The
 batches need no model and may be prepared ahead of time.
 """
 
@@ -21,9 +23,11 @@ from sottovoce.data.batching import Batch, Batching, epoch
 from sottovoce.data.store import Store
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.federated_options import Local
-from sottovoce.model.gradient import Micro, Streams, add_gradient, prepare_micro
+from sottovoce.federated.local_rules import LocalState
+from sottovoce.model.encoder import Choices, Encoder
+from sottovoce.model.gradient import Micro, add_gradient, prepare_micro
 from sottovoce.model.recogniser import Recogniser
-from sottovoce.randomness import stream
+from sottovoce.randomness import Streams, stream
 
 Rows = npt.NDArray[np.int64]
 
@@ -33,7 +37,7 @@ class LocalBatch:
     """A batch that is ready for the model."""
 
     micro: tuple[Micro, ...]
-    streams: Streams
+    choices: Choices  # the encoder's own for the whole batch
 
     def __len__(self) -> int:
         """Return the number of utterances."""
@@ -71,38 +75,39 @@ class Client:
     augment: SpecAugment | None
     seed: int
 
-    def batches(self, step: int, user: str, rows: Rows) -> Iterator[LocalBatch]:
-        """Yield the user's local batches, ready for the model."""
+    def batches(self, step: int, user: str, rows: Rows, encoder: Encoder) -> Iterator[LocalBatch]:
+        """Yield the user's local batches, ready for the encoder."""
         order = stream(self.seed, "local-order", step, user)
         planned = planned_batches(rows, self.store.frames_of(rows), self.batching, self.local, order)
         for number, batch in enumerate(planned):
             streams = Streams(self.seed, (step, user, number))
             micro = [
-                prepare_micro(self.store, part, self.augment, streams, place) for place, part in enumerate(batch.micro)
+                prepare_micro(self.store, part, self.augment, streams, place, encoder)
+                for place, part in enumerate(batch.micro)
             ]
-            yield LocalBatch(tuple(micro), streams)
+            yield LocalBatch(tuple(micro), encoder.draw_batch(streams))
 
-    def start_(self, recogniser: Recogniser, theta: Tensor) -> None:
-        """Put the model where local work begins."""
+    def start_(self, recogniser: Recogniser, theta: Tensor, step: int, user: str) -> LocalState:
+        """Put the model where local work begins; return the state of the local rule."""
         recogniser.encoder.train()
         recogniser.flat.load_(theta)
+        return self.local.rule.start(theta, user, step)
 
-    def step_(self, recogniser: Recogniser, theta: Tensor, batch: LocalBatch) -> LocalStep:
+    def step_(self, recogniser: Recogniser, theta: Tensor, batch: LocalBatch, state: LocalState) -> LocalStep:
         """Take one local step, without waiting for the device; the gradient that theta_k moved by stays in place."""
-        flat, options = recogniser.flat, recogniser.options
+        flat = recogniser.flat
         flat.gradient.zero_()
-        kept = batch.streams.kept_blocks(options.blocks, options.layer_drop)
         loss = torch.zeros((), device=theta.device)
         for micro in batch.micro:
-            loss += add_gradient(recogniser, micro, kept, 1 / len(batch))
-        if self.local.prox_mu:
-            flat.gradient.add_(flat.theta - theta, alpha=self.local.prox_mu)  # exactly nothing at distance 0
+            loss += add_gradient(recogniser, micro, batch.choices, 1 / len(batch))
+        self.local.rule.correct_(flat.gradient, flat.theta, theta, state)
         norm = torch.linalg.vector_norm(flat.gradient)
         if self.local.gradient_clip is not None:
             flat.gradient.mul_(torch.clamp(self.local.gradient_clip / norm, max=1.0))
         flat.theta.sub_(flat.gradient, alpha=self.local.lr)
         return LocalStep(loss / len(batch), norm)
 
-    def delta_(self, recogniser: Recogniser, theta: Tensor) -> Tensor:
-        """Return Delta_k = theta - theta_k, in the place of the gradient."""
+    def finish_(self, recogniser: Recogniser, theta: Tensor, state: LocalState) -> Tensor:
+        """End local work; return Delta_k = theta - theta_k, in the memory of the gradient."""
+        self.local.rule.finish(recogniser.flat.theta, theta, state)
         return torch.sub(theta, recogniser.flat.theta, out=recogniser.flat.gradient)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sottovoce.federated.federated_options import Local
 from sottovoce.model.flat import FlatModel, Partition
+from sottovoce.privacy.release import Diagnosis
 
 _SUMS = (
     *("users", "failed", "clipped", "loss", "with_loss", "norm", "norm_squared", "clipped_norm"),
@@ -172,16 +173,15 @@ class Figures:
         self._sums = dict(zip(_SUMS, packed[: len(_SUMS)].tolist(), strict=True))
         self._layers = packed[len(_SUMS) :].view(len(_ROWS), -1)
 
-    def released(self, average: Tensor, noise: Tensor | None, divisor: float | None) -> None:
-        """Take the norms of what was released and, apart, of what is in it.
-
-        `divisor` is what the users' sum was divided by; None where the sum is not known, only its noised form.
-        """
+    def released(self, average: Tensor, diagnosis: Diagnosis | None) -> None:
+        """Take the norm of what was released and, where diagnostics are on, of the signal and the noise in it."""
         norms = self.partition.norms(average)
         self._released["server_norm"] = float(torch.linalg.vector_norm(norms))
+        if diagnosis is None:
+            return
+        noise = diagnosis.noise
         signals = norms if noise is None else self.partition.norms(average - noise)
-        if divisor is not None:
-            self._spread = self._user_spread(signals.cpu() * divisor)
+        self._spread = self._user_spread(signals.cpu() * diagnosis.users_divisor)
         if noise is None:
             return
         noises = self.partition.norms(noise)

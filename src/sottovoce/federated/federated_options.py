@@ -1,9 +1,11 @@
 """The options of federated learning, apart from torch."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from sottovoce.federated.local_rules import AnyLocalRule, LocalSgd
+from sottovoce.model.roles import Trainable
 from sottovoce.optim import AnyOptimizer, Lamb, Schedule
 
 
@@ -16,7 +18,9 @@ class Local(BaseModel):
     steps: int | None = Field(None, ge=1, description="T_loc, local steps; null: by epochs")
     epochs: int | None = Field(None, ge=1, description="E, passes over the user's audio; null: by steps")
     gradient_clip: float | None = Field(1.0, gt=0, description="largest norm of a local gradient; null: no clipping")
-    prox_mu: float = Field(0.0, ge=0, allow_inf_nan=False, description="FedProx adds mu/2 |theta_k - theta|^2; 0: none")
+    rule: AnyLocalRule = Field(
+        default_factory=LocalSgd, description="what a local step adds to the gradient: sgd (nothing), fedprox"
+    )
 
     @model_validator(mode="after")
     def _steps_or_epochs(self) -> "Local":
@@ -28,6 +32,11 @@ class Local(BaseModel):
     def passes(self) -> int:
         """How many epochs, where local work goes by epochs: 10 as in the paper unless told otherwise."""
         return 10 if self.epochs is None else self.epochs
+
+
+def _as_names(value: Any) -> Any:
+    """Accept one name in place of a list of one."""
+    return [value] if isinstance(value, str) and value != "all" else value
 
 
 class Federated(BaseModel):
@@ -43,6 +52,9 @@ class Federated(BaseModel):
     )
     partition: Literal["tensor", "block", "kind"] = Field(
         "tensor", description="the layers of clipping and trust ratios"
+    )
+    trainable: Annotated[Trainable, BeforeValidator(_as_names)] = Field(
+        "all", description="the parameters that train: all, or a list of groups, kinds and blocks such as [ln, output]"
     )
     central_steps: int = Field(2000, ge=1, description="T, the number of central steps")
     evaluate_every: int = Field(100, ge=1, description="central steps between evaluations on dev")

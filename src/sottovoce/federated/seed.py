@@ -5,16 +5,15 @@ trained on some of the users voids it: that is an error wherever it can be seen.
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from sottovoce.data.population import Population, iid_population
+from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
 from sottovoce.errors import PrivacyError, SottoError
 from sottovoce.files import sha256_of
 from sottovoce.model.recogniser import model_path
-from sottovoce.runs.folder import CONFIG_FILE, read_json
+from sottovoce.runs.documents import RunConfig, read_json
 
 NONE = "none"
 
@@ -31,7 +30,7 @@ def describe_seed_model(checkpoint: Path | None, users: Population) -> str:
     if begun is None:
         return f"sha256 {digest}, trained on speakers that are not known"
     known = True
-    roles = [role for role in ("train", "dev") if role == "train" or begun["config"].get("data", {}).get("dev")]
+    roles = ["train", "dev"] if begun.setting("data.dev") else ["train"]
     for role in roles:  # the best of its checkpoints was chosen on dev
         speakers = _speakers_of(begun, role)
         known = known and speakers is not None
@@ -41,34 +40,37 @@ def describe_seed_model(checkpoint: Path | None, users: Population) -> str:
                 f"The seed model {checkpoint} was made with {common} of the users ({role}): their audio is in it "
                 "without noise. Split the speakers first."
             )
-    before = begun["config"].get("data", {}).get("seed_model")
+    before = begun.setting("data.seed_model")
     earlier = "" if before is None else f"; it began with: {describe_seed_model(Path(before), users)}"
     what = "other speakers" if known else "speakers that are no longer there to be compared"
     return f"sha256 {digest}, trained on {what}{earlier}"
 
 
-def _speakers_of(begun: dict[str, Any], role: str) -> Population | None:
-    """Return who a run was trained or evaluated on; None where that cannot be known any more."""
-    config, noted = begun["config"], begun.get("data", {})
-    selection = config.get("data", {}).get(role)
+def _speakers_of(begun: RunConfig, role: str) -> Population | None:
+    """Return the speakers that a run was trained or evaluated on; None where that can no longer be known."""
+    selection = begun.setting(f"data.{role}")
     if selection is None:
         return None
     try:
         speakers = Selection(**selection).open()
     except SottoError:
         return None
-    dealt = role == "train" and config.get("users", {}).get("iid")
-    found = iid_population(speakers, config["seed"]) if dealt else speakers
-    same = found.hash in (noted.get(role), noted.get("users") if role == "train" else None)
+    dealt = role == "train" and begun.setting("users.iid")
+    population = speakers.iid(begun.setting("seed")) if dealt else speakers
+    same = population.hash in (begun.data.get(role), begun.data.get("users") if role == "train" else None)
     return speakers if same else None
 
 
-def _begun(model: Path) -> dict[str, Any] | None:
-    """Return what the run began with that a model lies in: RUN/last/model.safetensors, or below checkpoints."""
+def _begun(model: Path) -> RunConfig | None:
+    """Return the configuration of the run that a model lies in: RUN/last/model.safetensors, or below checkpoints.
+
+    A config.json of something else than a run says nothing.
+    """
     for folder in (*model.absolute().parents[:2], *model.resolve().parents[:3]):
-        if (folder / CONFIG_FILE).is_file():
-            document = read_json(folder / CONFIG_FILE)
-            return document if isinstance(document.get("config"), dict) else None
+        if (folder / RunConfig.FILE).is_file():
+            content = read_json(folder / RunConfig.FILE)
+            ours = isinstance(content, dict) and isinstance(content.get("config"), dict)
+            return RunConfig.read(folder) if ours else None
     return None
 
 

@@ -1,4 +1,4 @@
-"""One central step: the paper's algorithm, as it is written.
+"""One central step: the paper's algorithm, written out.
 
     1. every user joins with probability q (Poisson)
     2. each user k of the cohort runs local SGD from theta on its own audio
@@ -8,7 +8,7 @@
     6. noise of std sigma_dp * C is added to Delta, once
     7. the server optimizer moves theta by Delta as its gradient
 
-This is the algorithm for reading, and what `engine.py`, which runs it on many processes, must equal to the bit.
+This is the version to read. `engine.py` runs it on many processes and must equal it to the bit.
 """
 
 import torch
@@ -21,34 +21,39 @@ from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import AnyOptimizer, State
 from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.mechanism import Mechanism
-from sottovoce.privacy.noise import add_noise_
+from sottovoce.privacy.noise import NoiseState
 from sottovoce.randomness import stream
 
 
 def central_step(
     t: int,
     theta: Tensor,
+    *,
     population: Population,
     recogniser: Recogniser,
     client: Client,
     mechanism: Mechanism,
     server: AnyOptimizer,
     state: State,
+    noise_state: NoiseState,
     central_lr: float,
-) -> None:
-    """Move theta and the server's state by one central step with seeded randomness."""
-    cohort = mechanism.draw_cohort(len(population), stream(client.seed, "cohort", t))
+    seed: int,
+) -> NoiseState:
+    """Move theta and the server's state by one central step with seeded randomness; return the noise's next state."""
+    cohort = mechanism.draw_cohort(len(population), stream(seed, "cohort", t))
     weights = user_weights(population, cohort, mechanism.participation)
     largest = mechanism.require_range(len(cohort))
 
     total = torch.zeros(theta.numel(), dtype=torch.int64)
     for user, weight in zip(cohort.tolist(), weights.tolist(), strict=True):
-        client.start_(recogniser, theta)
-        for batch in client.batches(t, population.key_of(user), population.rows_of(user)):
-            client.step_(recogniser, theta, batch)
-        delta = client.delta_(recogniser, theta)
-        add_clipped_(total, delta, weight, mechanism, largest)  # one that is not finite adds nothing
+        name = population.key_of(user)
+        local_state = client.start_(recogniser, theta, t, name)
+        for batch in client.batches(t, name, population.rows_of(user), recogniser.encoder):
+            client.step_(recogniser, theta, batch, local_state)
+        delta = client.finish_(recogniser, theta, local_state)
+        add_clipped_(total, delta, weight, mechanism, largest)  # a delta that is not finite adds nothing
 
-    mechanism.shrink_(total, int(weights.sum()))  # only with q_min
-    add_noise_(total, mechanism.partition, mechanism.noise_stds, stream(client.seed, "noise", t))
+    mechanism.shrink_(total, int(weights.sum()))  # with q_min only
+    noise_state = mechanism.add_noise_(total, stream(seed, "noise", t), noise_state)
     server.step(theta, mechanism.average(total), state, central_lr, mechanism.partition)
+    return noise_state

@@ -22,6 +22,16 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout_prob: f
     return dropout(scores.softmax(dim=-1), dropout_prob) @ v
 
 
+def self_attention(qkv: Tensor, heads: int, bias: Tensor | None, dropout_prob: float) -> Tensor:
+    """Return the attention of each output to all outputs, (rows, outputs, width), from queries, keys and values.
+
+    `qkv` is (rows, outputs, 3 * width); `bias` (rows, 1, 1, outputs) is added to the scores.
+    """
+    rows, outputs, triple = qkv.shape
+    q, k, v = qkv.view(rows, outputs, 3, heads, triple // 3 // heads).permute(2, 0, 3, 1, 4)
+    return attend(q, k, v, bias, dropout_prob).transpose(1, 2).reshape(rows, outputs, triple // 3)
+
+
 def dropout(x: Tensor, dropout_prob: float) -> Tensor:
     """Set elements to zero with a probability, from torch's default generator, and scale the others up.
 

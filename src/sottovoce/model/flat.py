@@ -1,23 +1,27 @@
-"""All parameters as one flat float32 vector, all gradients as another, and the Partition into layers.
+"""The trainable parameters as one flat float32 vector, their gradients as another, and the Partition into layers.
 
 The model's parameters and gradients are views into the two vectors, so that resetting to theta, taking a difference,
-an SGD step, a norm or an aggregate is one operation on one array. A `Partition` cuts the vector into the layers h that
-clipping, trust ratios and statistics speak of: by default every parameter tensor is a layer; `block` puts all tensors
-of a transformer block together, `kind` the same part of all blocks (ln1, wqkv, wf, ln2, w1, w2, rest).
+an SGD step, a norm or an aggregate is one operation on one array. Frozen parameters stay outside both vectors.
+
+A `Partition` cuts the vector into the layers h of clipping, trust ratios and statistics. By default every tensor is a
+layer of its own. `block` joins all tensors of a block, `kind` the same part of all blocks; the encoder says which
+tensor belongs to which (`roles.py`).
 """
 
 import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from sottovoce.errors import ConfigError
+from sottovoce.model.encoder import Encoder
+from sottovoce.model.roles import TensorRole, Trainable, having, role_by_name, selected
 
 PartitionName = Literal["tensor", "block", "kind"]
-KINDS = ("ln1", "wqkv", "wf", "ln2", "w1", "w2")
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Partition:
     tensors: tuple[str, ...]
     tensor_sizes: tuple[int, ...]
     tensor_layers: tuple[int, ...]  # for every tensor, the place of its layer in `layers`
+    roles: tuple[TensorRole, ...]  # of every tensor
 
     def __len__(self) -> int:
         """Return the number of layers H."""
@@ -40,6 +45,17 @@ class Partition:
         for layer, size in zip(self.tensor_layers, self.tensor_sizes, strict=True):
             sizes[layer] += size
         return tuple(sizes)
+
+    def tensors_in(self, group: str) -> tuple[bool, ...]:
+        """Return which tensors belong to a group, a kind or a block; raise ConfigError where there is no such name."""
+        return having(group, self.roles)
+
+    def layers_in(self, group: str) -> tuple[bool, ...]:
+        """Return which layers consist of tensors of a group alone."""
+        inside = [True] * len(self.layers)
+        for layer, belongs in zip(self.tensor_layers, self.tensors_in(group), strict=True):
+            inside[layer] &= belongs
+        return tuple(inside)
 
     def norms(self, vector: Tensor) -> Tensor:
         """Return the Euclidean norm of every layer, in float64."""
@@ -56,15 +72,17 @@ class Partition:
 
 
 class FlatModel:
-    """A module whose parameters are views into `theta` and whose gradients are views into `gradient`."""
+    """An encoder whose trainable parameters are views into `theta` and whose gradients are views into `gradient`."""
 
-    def __init__(self, module: nn.Module) -> None:
-        """Move the module's parameters into one vector, in their own order."""
-        self.module = module
-        named = list(module.named_parameters())
-        self.names = tuple(name for name, _ in named)
-        self.shapes = tuple(tuple(parameter.shape) for _, parameter in named)
-        parameters = [parameter for _, parameter in named]
+    def __init__(self, encoder: Encoder, trainable: Trainable = "all") -> None:
+        """Move the trainable parameters into one vector, in their own order, and freeze the others."""
+        self.encoder = encoder
+        _require_no_buffers(encoder)
+        self.roles = trainable_roles(encoder, trainable)
+        for name, parameter in encoder.named_parameters():
+            parameter.requires_grad_(name in self.roles)
+        parameters = [encoder.get_parameter(name) for name in self.roles]
+        self.shapes = tuple(tuple(parameter.shape) for parameter in parameters)
         self.theta = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
         self.gradient = torch.zeros_like(self.theta)
         sizes = [parameter.numel() for parameter in parameters]
@@ -73,38 +91,75 @@ class FlatModel:
             parameter.data = value.view(parameter.shape)
             parameter.grad = gradient.view(parameter.shape)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the trainable tensors, in the order of theta."""
+        return tuple(self.roles)
+
     def load_(self, theta: Tensor) -> None:
-        """Set all parameters."""
+        """Set all trainable parameters."""
         self.theta.copy_(theta)
 
+    @torch.no_grad()
+    def fill_(self, tensors: Mapping[str, Tensor]) -> None:
+        """Set all parameters by name, frozen ones too; raise ValueError where a tensor is absent or does not fit."""
+        parameters = self.tensors()
+        for name in (*parameters, *tensors):
+            expected, given = (tuple(part[name].shape) if name in part else None for part in (parameters, tensors))
+            if expected != given:
+                raise ValueError(f"{name} is {given}, not {expected}")
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
+
     def partition(self, name: PartitionName = "tensor") -> Partition:
-        """Return the layers by tensor, by block or by kind."""
-        return make_partition(self.names, [math.prod(shape) for shape in self.shapes], name)
+        """Return the layers of the trainable parameters by tensor, by block or by kind."""
+        return make_partition(self.names, [math.prod(shape) for shape in self.shapes], name, tuple(self.roles.values()))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the parameters by name, as views."""
-        return dict(self.module.named_parameters())
+        """Return all parameters by name, frozen ones too; trainable ones are views into theta."""
+        return dict(self.encoder.named_parameters())
 
 
-def make_partition(names: Sequence[str], sizes: Sequence[int], partition: PartitionName) -> Partition:
-    """Group tensors, given by name and size, into layers."""
-    rules: dict[str, Callable[[str], str]] = {"tensor": str, "block": _block_of, "kind": _kind_of}
-    layer_of = rules[partition]
-    assigned = [layer_of(name) for name in names]
+def trainable_roles(encoder: Encoder, trainable: Trainable) -> dict[str, TensorRole]:
+    """Return the roles of the tensors that train, by name; raise ConfigError where the selection is not possible."""
+    roles = encoder.parameter_roles()
+    names = selected(trainable, roles)
+    return {name: role for name, role in roles.items() if name in names}
+
+
+def encoder_partition(encoder: Encoder, name: PartitionName, trainable: Trainable = "all") -> Partition:
+    """Return the layers of an encoder's trainable parameters, which need not have memory."""
+    roles = trainable_roles(encoder, trainable)
+    sizes = [encoder.get_parameter(tensor).numel() for tensor in roles]
+    return make_partition(tuple(roles), sizes, name, tuple(roles.values()))
+
+
+def make_partition(
+    tensors: Sequence[str], sizes: Sequence[int], name: PartitionName, roles: Sequence[TensorRole] | None = None
+) -> Partition:
+    """Group tensors into layers; without roles, these follow from the names alone."""
+    if roles is None:
+        roles = [role_by_name(tensor, {}) for tensor in tensors]
+    assigned = {
+        "tensor": list(tensors),
+        "block": [role.block for role in roles],
+        "kind": [role.kind for role in roles],
+    }[name]
     layers = tuple(dict.fromkeys(assigned))
     places = {layer: place for place, layer in enumerate(layers)}
-    return Partition(layers, tuple(names), tuple(sizes), tuple(places[layer] for layer in assigned))
+    return Partition(layers, tuple(tensors), tuple(sizes), tuple(places[layer] for layer in assigned), tuple(roles))
+
+
+def _require_no_buffers(encoder: Encoder) -> None:
+    """Raise ConfigError where a model file could not hold all of the encoder's state."""
+    parameters = dict(encoder.named_parameters(remove_duplicate=False))
+    buffers = [name for name in encoder.state_dict() if name not in parameters]
+    if buffers:
+        raise ConfigError(
+            f"The encoder keeps {buffers[0]} in a buffer, but only parameters are trained, sent and saved. Use "
+            "LayerNorm instead of BatchNorm, or register constants with persistent=False."
+        )
 
 
 def _cut(vector: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     return list(torch.split(vector, list(sizes)))
-
-
-def _block_of(name: str) -> str:
-    found = re.match(r"blocks\.\d+", name)
-    return found[0] if found else name.partition(".")[0]
-
-
-def _kind_of(name: str) -> str:
-    found = re.match(r"blocks\.\d+\.(\w+)", name)
-    return found[1] if found and found[1] in KINDS else "rest"

@@ -9,7 +9,7 @@ from sottovoce.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
-    from sottovoce.model.transformer import Encoder
+    from sottovoce.model.encoder import Encoder
 
 
 class Hardware(BaseModel):
@@ -21,7 +21,7 @@ class Hardware(BaseModel):
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="of the matrix products in training; bfloat16 needs cuda"
     )
-    compile: bool = Field(False, description="compile the blocks with torch.compile; needs cuda")
+    compile: bool = Field(False, description="compile the encoder's blocks with torch.compile; needs cuda")
     threads_per_worker: int = Field(1, ge=1, description="CPU threads of every process")
 
     def open(self) -> "torch.device":
@@ -47,15 +47,11 @@ class Hardware(BaseModel):
         return min(workers, torch.cuda.device_count()) if self.open().type == "cuda" else workers
 
     def speed_up_(self, encoder: "Encoder") -> None:
-        """Make the encoder use the precision and the compilation that are asked for.
-
-        Blocks are compiled one by one, for any batch size and length: all share one compiled piece, and layer drop
-        does not compile anew for every choice of blocks.
-        """
+        """Set the encoder's precision and compile its units, each on its own, for any batch size and length."""
         import torch  # noqa: PLC0415 - reading a preset stays fast
 
         if self.precision == "bfloat16":
             encoder.training_precision = torch.bfloat16
         if self.compile:
-            for block in encoder.blocks:
-                block.compile(dynamic=True)
+            for unit in encoder.units_to_compile():
+                unit.compile(dynamic=True)

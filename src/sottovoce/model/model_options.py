@@ -1,37 +1,32 @@
-"""The shape of the recogniser, apart from the recogniser itself, so that reading a preset does not load torch."""
+"""The kinds of encoders that a configuration can choose by `model.kind`, apart from torch.
 
-from typing import Literal
+The built-in kinds are imported here. The union is open: a subclass of `EncoderOptions` in any module that is imported
+belongs to it.
+"""
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing import Annotated, Any
+
+from pydantic import TypeAdapter
+
+from sottovoce.model.encoder_options import EncoderOptions
+from sottovoce.model.transformer_options import TransformerOptions
+from sottovoce.open_union import OpenUnion
+
+__all__ = ["ENCODERS", "AnyEncoder", "EncoderOptions", "TransformerOptions", "described", "read_options"]
+
+DEFAULT_KIND = "transformer"
+ENCODERS = OpenUnion(EncoderOptions, "kind", DEFAULT_KIND)
+AnyEncoder = Annotated[EncoderOptions, ENCODERS]
+
+_READER: TypeAdapter[EncoderOptions] = TypeAdapter(AnyEncoder)
 
 
-class ModelOptions(BaseModel):
-    """The shape of the recogniser."""
+def read_options(description: Any) -> EncoderOptions:
+    """Return the options that a model file holds; raise pydantic's ValidationError where they are not valid."""
+    return _READER.validate_python(description)
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    blocks: int = Field(36, ge=1, description="transformer blocks")
-    width: int = Field(768, ge=2, description="width of the transformer")
-    heads: int = Field(4, ge=1, description="attention heads")
-    mlp_width: int = Field(3072, ge=1, description="inner width of the MLP")
-    dropout: float = Field(0.3, ge=0, lt=1, description="on the conv output, attention probabilities and after ReLU")
-    layer_drop: float = Field(0.3, ge=0, lt=1, description="probability that a block is skipped for a batch")
-    norm: Literal["pre", "post"] = Field("pre", description="LayerNorm before (pre) or after (post) each sublayer")
-    norm_scale: float = Field(
-        1.0,
-        gt=0,
-        description="LayerNorm scales of blocks at the start; matrices behind them start 1/norm_scale times as large: "
-        "the same function, but the smaller it is, the more LayerNorms dominate gradients (norm pre only)",
-    )
-
-    @model_validator(mode="after")
-    def _scale_goes_with_pre(self) -> "ModelOptions":
-        if self.norm_scale != 1 and self.norm != "pre":
-            raise ValueError("Expected norm_scale=1 with norm=post: no matrix takes the scale back there.")
-        return self
-
-    @model_validator(mode="after")
-    def _heads_divide(self) -> "ModelOptions":
-        if self.width % self.heads:
-            raise ValueError(f"Expected width={self.width} to be a multiple of heads={self.heads}.")
-        return self
+def described(options: EncoderOptions) -> dict[str, Any]:
+    """Return the options for a model file. The default kind is left out, as in files from before there were others."""
+    document = options.model_dump(mode="json")
+    return {key: value for key, value in document.items() if (key, value) != ("kind", DEFAULT_KIND)}

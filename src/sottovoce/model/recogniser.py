@@ -1,7 +1,7 @@
-"""A recogniser with what it needs to be used: its shape, its tokens, its parameters; loaded from one safetensors file.
+"""A recogniser: an encoder with its options, tokens and parameters, saved in one safetensors file.
 
-model.safetensors holds the parameters by name and one metadata entry, `sottovoce`, with the shape, languages, tokens
-and features as JSON: enough to use the model without anything else, and nothing that differs between two equal runs.
+model.safetensors holds the parameters by name and one metadata entry, `sottovoce`, with the options, languages, tokens
+and features as JSON. That is all one needs to use the model, and nothing in it differs between two equal runs.
 """
 
 import json
@@ -19,9 +19,11 @@ from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.features import logmel
 from sottovoce.files import written_whole
-from sottovoce.model.flat import FlatModel
-from sottovoce.model.model_options import ModelOptions
-from sottovoce.model.transformer import Encoder, initialise
+from sottovoce.model.encoder import Encoder, make_initialised, make_on_meta
+from sottovoce.model.encoder_options import EncoderOptions
+from sottovoce.model.flat import FlatModel, Partition, PartitionName, encoder_partition
+from sottovoce.model.model_options import ENCODERS, described, read_options
+from sottovoce.model.roles import Trainable
 from sottovoce.randomness import stream
 
 MODEL_FILE = "model.safetensors"
@@ -32,35 +34,39 @@ _METADATA = "sottovoce"
 class Recogniser:
     """A model with its token set."""
 
-    options: ModelOptions
+    options: EncoderOptions
     token_set: TokenSet
     encoder: Encoder
     flat: FlatModel
 
     @classmethod
-    def make(cls, options: ModelOptions, token_set: TokenSet, device: torch.device | str = "cpu") -> "Recogniser":
-        """Make a model with parameters that are not yet set."""
-        encoder = Encoder(options, len(token_set.tokens)).to(device)
-        return cls(options, token_set, encoder, FlatModel(encoder))
+    def make(
+        cls,
+        options: EncoderOptions,
+        token_set: TokenSet,
+        device: torch.device | str = "cpu",
+        trainable: Trainable = "all",
+    ) -> "Recogniser":
+        """Make a model whose parameters are not yet set; those outside `trainable` are frozen."""
+        encoder = options.make(len(token_set.tokens)).to(device)
+        return cls(options, token_set, encoder, FlatModel(encoder, trainable))
 
     def initialise(self, seed: int) -> "Recogniser":
         """Fill the parameters from the named stream of the run; the same on every device."""
-        generator = torch.Generator().manual_seed(int(stream(seed, "initialisation").integers(2**62)))
-        fresh = Encoder(self.options, self.encoder.tokens)
-        initialise(fresh, generator)
-        self.flat.load_(torch.cat([parameter.detach().reshape(-1) for parameter in fresh.parameters()]))
+        drawn = int(stream(seed, "initialisation").integers(2**62))
+        self.flat.fill_(dict(make_initialised(self.options, self.encoder.tokens, drawn).named_parameters()))
         return self
 
-    def with_options(self, options: ModelOptions) -> "Recogniser":
-        """Return this model with other options that change no parameter: all but its shape."""
-        other = Recogniser.make(options, self.token_set, self.flat.theta.device)
-        other.flat.load_(self.flat.theta)
+    def with_options(self, options: EncoderOptions, trainable: Trainable = "all") -> "Recogniser":
+        """Return this model with other options of the same shape, or with other parameters frozen."""
+        other = Recogniser.make(options, self.token_set, self.flat.theta.device, trainable)
+        other.flat.fill_(self.flat.tensors())
         return other
 
     def description(self) -> dict[str, Any]:
-        """Return what the metadata say."""
+        """Return the metadata of the model file."""
         return {
-            "model": self.options.model_dump(mode="json"),
+            "model": described(self.options),
             "languages": list(self.token_set.languages),
             "tokens": list(self.token_set.tokens),
             "features": logmel.DESCRIPTION,
@@ -74,7 +80,7 @@ class Recogniser:
             file.write(save(tensors, metadata))
 
     def require_store(self, store: Store) -> None:
-        """Raise DataError where a store's tokens or features are not what the model was made for."""
+        """Raise DataError where a store's tokens, features or stride do not fit the model."""
         if store.info.tokens != self.token_set.tokens:
             raise DataError(
                 f"{store.path} has the tokens of {'+'.join(store.info.languages)}, the model those of "
@@ -82,6 +88,11 @@ class Recogniser:
             )
         if store.info.features != logmel.DESCRIPTION:
             raise DataError(f"{store.path} has other features than the model. Prepare it again.")
+        if self.encoder.output_stride > store.info.output_stride:
+            raise DataError(
+                f"The encoder gives one output for {self.encoder.output_stride} frames, and texts in {store.path} need "
+                f"one for {store.info.output_stride}. Use an encoder with a smaller stride."
+            )
 
 
 def model_path(path: Path) -> Path:
@@ -101,20 +112,48 @@ def load_recogniser(path: Path, device: torch.device | str = "cpu") -> Recognise
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
     except SafetensorError as error:
         raise DataError(f"{path} is not a whole safetensors file: {error}. Save it again.") from None
+    options = _options(description, path)
     try:
-        options = ModelOptions.model_validate(description["model"])
         recogniser = Recogniser.make(options, TokenSet(tuple(description["languages"])), device)
-    except (ValidationError, KeyError, TypeError, ConfigError):
+    except (KeyError, TypeError, ConfigError):
         raise DataError(f"{path} describes a model that this version does not know.") from None
     made_for = (list(recogniser.token_set.tokens), logmel.DESCRIPTION)
     if (description.get("tokens"), description.get("features")) != made_for:
         raise DataError(f"{path} was made for other tokens or features than this version has.")
-    _fill(recogniser, tensors, path)
+    try:
+        recogniser.flat.fill_(tensors)
+    except ValueError as error:
+        raise DataError(f"{path} does not fit the model it describes: {error}.") from None
     return recogniser
 
 
+def saved_partition(path: Path, name: PartitionName, trainable: Trainable = "all") -> Partition:
+    """Return the layers of a saved model without reading its parameters; raise DataError where that is impossible."""
+    try:
+        with safe_open(path, "pt") as file:
+            description = _described(file.metadata() or {}, path)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path} cannot be read: {error}.") from None
+    encoder = make_on_meta(_options(description, path), len(description["tokens"]))
+    return encoder_partition(encoder, name, trainable)
+
+
+def _options(description: dict[str, Any], path: Path) -> EncoderOptions:
+    """Return the encoder's options that a model file holds."""
+    model = description.get("model")
+    if isinstance(model, dict) and ENCODERS.member(model) is None:
+        raise DataError(
+            f"{path} holds an encoder of kind {model.get('kind')!r}, which is not defined here. Import the module that "
+            "defines it first."
+        )
+    try:
+        return read_options(model)
+    except ValidationError:
+        raise DataError(f"{path} describes a model that this version does not know.") from None
+
+
 def _described(metadata: dict[str, str], path: Path) -> dict[str, Any]:
-    """Return what a model file says about itself."""
+    """Return the description in a model file's metadata."""
     try:
         description = json.loads(metadata.get(_METADATA, "null"))
     except ValueError:
@@ -122,12 +161,3 @@ def _described(metadata: dict[str, str], path: Path) -> dict[str, Any]:
     if not isinstance(description, dict):
         raise DataError(f"{path} was not saved by Sottovoce: it does not say what model it is.")
     return description
-
-
-def _fill(recogniser: Recogniser, tensors: dict[str, torch.Tensor], path: Path) -> None:
-    expected = {name: tuple(tensor.shape) for name, tensor in recogniser.flat.tensors().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if expected != found:
-        wrong = next(name for name in (*expected, *found) if expected.get(name) != found.get(name))
-        raise DataError(f"{path} does not fit the model it describes: {wrong} is {found.get(wrong)}.")
-    recogniser.flat.load_(torch.cat([tensors[name].reshape(-1) for name in recogniser.flat.names]))

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
-
+from sottovoce.open_union import OpenUnion
 from sottovoce.optim.adagrad import AdaGrad
 from sottovoce.optim.adam import Adam
 from sottovoce.optim.base import Optimizer, State
@@ -14,4 +13,4 @@ from sottovoce.optim.sgd import Sgd
 
 __all__ = ["AdaGrad", "Adam", "AnyOptimizer", "Lamb", "Lars", "Optimizer", "Schedule", "Sgd", "State"]
 
-AnyOptimizer = Annotated[Lars | Lamb | Adam | AdaGrad | Sgd, Field(discriminator="name")]
+AnyOptimizer = Annotated[Optimizer, OpenUnion(Optimizer, "name")]

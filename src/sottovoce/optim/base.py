@@ -33,6 +33,8 @@ class Optimizer(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    name: str
+
     @abstractmethod
     def start(self, theta: Tensor) -> State:
         """Return the state before the first step."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Lars(Optimizer):
-    """LARS: the trust ratio is coefficient * |theta_h| / (|g_h| + xi), and 1 where a norm is 0."""
+    """LARS: the trust ratio is `coefficient * |theta_h| / (|g_h| + xi)`, and 1 where a norm is 0."""
 
     name: Literal["lars"] = "lars"
     coefficient: float = Field(0.001, gt=0, description="factor of the trust ratio")

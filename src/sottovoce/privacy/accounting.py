@@ -17,17 +17,20 @@ Guarantees: every epsilon is an upper bound, in floating point too; what cannot 
   delta. The grid is chosen from the range that RDP predicts, so that time and memory stay bounded.
 """
 
+import importlib.util
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from sottovoce.errors import PrivacyError
+from sottovoce.errors import ConfigError, PrivacyError
 
 Floats = npt.NDArray[np.float64]
 Adjacency = Literal["add or remove one user", "replace one user by another"]
@@ -63,7 +66,42 @@ class Event:
             raise PrivacyError(f"Expected z={self.z:g} > 0 and sampling_prob={self.sampling_prob:g} in (0, 1].")
 
 
-Spent = Mapping[Event, int]  # how often each event happened
+Counts = Mapping[Event, int]  # how often each event happened
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What several releases amount to: how often each event happened, and what the noise's sampler adds to epsilon.
+
+    `extra` is 2 a where the probabilities of the noise are within a factor of e^a of the Gaussian's: (epsilon, delta)
+    then becomes (epsilon + 2 a, e^a delta). Spent amounts of several runs on one population add up.
+    """
+
+    events: Counts
+    extra: float = 0.0
+
+    def __add__(self, other: "Spent") -> "Spent":
+        """Return both together."""
+        events = Counter(self.events)
+        events.update(other.events)
+        return Spent(dict(events), self.extra + other.extra)
+
+    @property
+    def adjacency(self) -> Adjacency | None:
+        """What the epsilon protects against; None where nothing was released."""
+        return next((event.adjacency for event in self.events), None)
+
+
+def _events(spent: Spent | Counts) -> dict[Event, int]:
+    """Return the events that happened; they must protect against one and the same change."""
+    counts = spent.events if isinstance(spent, Spent) else spent
+    if len({event.adjacency for event in counts}) > 1:
+        raise PrivacyError("Runs with Poisson cohorts and runs with cohorts of fixed size do not compose.")
+    return {event: count for event, count in counts.items() if count}
+
+
+def _extra(spent: Spent | Counts) -> float:
+    return spent.extra if isinstance(spent, Spent) else 0.0
 
 
 @dataclass(frozen=True)
@@ -82,13 +120,21 @@ class Pld:
     reason: str | None = None
 
 
-def rdp(spent: Spent, target_delta: float, orders: tuple[float, ...] = ORDERS) -> Rdp:
-    """Return epsilon at the target delta, by moments at the orders."""
-    require_one_adjacency(spent)
-    if not any(spent.values()):
+def rdp(spent: Spent | Counts, target_delta: float, orders: tuple[float, ...] = ORDERS) -> Rdp:
+    """Return epsilon at the target delta, by moments at the orders; 0 where nothing was released.
+
+    Example: `rdp({Event(z=1.0, sampling_prob=0.01): 1000}, target_delta=1e-9).epsilon`
+    """
+    extra = _extra(spent)
+    found = _rdp(_events(spent), _reduced_delta(extra, target_delta), orders)
+    return replace(found, epsilon=found.epsilon + extra)
+
+
+def _rdp(events: Counts, target_delta: float, orders: tuple[float, ...] = ORDERS) -> Rdp:
+    if not events:
         return Rdp(0.0, None)
     grid = np.array(orders)
-    total = sum((count * moments(event, orders) for event, count in spent.items() if count), np.zeros(len(grid)))
+    total = sum((count * moments(event, orders) for event, count in events.items()), np.zeros(len(grid)))
     with np.errstate(invalid="ignore"):
         epsilons = total + np.log1p(-1 / grid) - (math.log(target_delta) + np.log(grid)) / (grid - 1)
     best = int(np.argmin(epsilons))
@@ -105,15 +151,33 @@ def moments(event: Event, orders: tuple[float, ...] = ORDERS) -> Floats:
         return grid / (2 * z**2) * (1 + 2.0**-50)
     if event.adjacency == REPLACE:
         return np.array([_symmetric_moment(z, q, order) for order in orders])
-    from opacus.accountants.analysis.rdp import compute_rdp  # noqa: PLC0415 - slow to load
-
     with np.errstate(all="ignore"):
-        found = np.asarray(compute_rdp(q=q, noise_multiplier=z, steps=1, orders=list(orders)), dtype=np.float64)
+        found = np.asarray(
+            _opacus_rdp().compute_rdp(q=q, noise_multiplier=z, steps=1, orders=list(orders)), dtype=np.float64
+        )
     found = np.where(np.isfinite(found) & (found >= 0), found, np.inf)  # to leave out an order is safe
     # It is a logarithm near 0, divided by order - 1: its rounding errors grow toward order 1, and with its terms.
     # opacus leaves out terms below 1e-13 as well.
     rounding = 2.0**-42 * (1 + grid**2 / (2 * z**2)) / (grid - 1)
     return np.asarray(found * (1 + 1e-9) + rounding)
+
+
+@cache
+def _opacus_rdp() -> Any:
+    """Return opacus' module `accountants.analysis.rdp`, loaded on its own.
+
+    It needs only numpy and scipy. Importing it the usual way runs all of opacus, which takes seconds and loads torch.
+    """
+    package = importlib.util.find_spec("opacus")
+    if package is None or not package.submodule_search_locations:
+        raise PrivacyError("opacus is not installed. Install sottovoce with its dependencies.")
+    file = Path(package.submodule_search_locations[0]) / "accountants" / "analysis" / "rdp.py"
+    spec = importlib.util.spec_from_file_location("sottovoce_opacus_rdp", file)
+    if spec is None or spec.loader is None:
+        raise PrivacyError(f"opacus has no {file}. Install the version in constraints.txt.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _symmetric_moment(z: float, q: float, order: float) -> float:
@@ -148,63 +212,73 @@ def _symmetric_moment(z: float, q: float, order: float) -> float:
     return (math.log1p(excess) * (1 + 1e-9) + 2.0**-42) / (order - 1)
 
 
-def pld(spent: Spent, target_delta: float) -> Pld:
+def pld(spent: Spent | Counts, target_delta: float) -> Pld:
     """Return the tight epsilon at the target delta; refused, with a reason, where the grid would be too large."""
-    require_one_adjacency(spent)
-    spent = {event: count for event, count in spent.items() if count}
-    if not spent:
+    extra = _extra(spent)
+    found = _pld(_events(spent), _reduced_delta(extra, target_delta))
+    return replace(found, epsilon=None if found.epsilon is None else found.epsilon + extra)
+
+
+def _pld(events: Counts, target_delta: float) -> Pld:
+    if not events:
         return Pld(0.0)
-    if all(event.sampling_prob == 1.0 for event in spent):
-        return Pld(gaussian_epsilon(_multiplier(spent), target_delta))
-    if (reason := refusal(spent)) is not None:
+    if all(event.sampling_prob == 1.0 for event in events):
+        return Pld(gaussian_epsilon(_multiplier(events), target_delta))
+    if (reason := refusal(events)) is not None:
         return Pld(None, reason)
-    rounding = _rounding(spent)
+    rounding = _rounding(events)
     if target_delta < 2 * rounding:
         return Pld(None, f"delta {target_delta:g} is not above the rounding errors of its convolutions")
-    epsilon = float(_composed(tuple(spent.items())).get_epsilon_for_delta(target_delta - rounding))
+    epsilon = float(_composed(tuple(events.items())).get_epsilon_for_delta(target_delta - rounding))
     if not math.isfinite(epsilon) or epsilon < 0:
         return Pld(None, f"the distribution does not reach delta {target_delta:g}")
-    # Both are upper bounds; a grid may be so coarse that the other is nearer.
-    return Pld(min(epsilon, rdp(spent, target_delta).epsilon))
+    # Both are upper bounds. On a coarse grid RDP may be the smaller one.
+    return Pld(min(epsilon, _rdp(events, target_delta).epsilon))
 
 
-def refusal(spent: Spent) -> str | None:
+def _reduced_delta(extra: float, target_delta: float) -> float:
+    """Return the delta to account for, such that the noise's sampler brings it up to the target."""
+    if extra > 0.2:
+        raise PrivacyError(f"The grid of the noise is too coarse: it adds {extra:g} to epsilon. Use more noise.")
+    return target_delta * math.exp(-extra / 2) if extra else target_delta
+
+
+def refusal(events: Counts) -> str | None:
     """Return why a privacy loss distribution is not computed; None where it is."""
-    _, points = grid_of(spent)
+    _, points = grid_of(events)
     if points > _LARGEST_GRID:
         return f"its grid would have {points:.1e} points, more than {_LARGEST_GRID:.0e}"
     return None
 
 
-def _rounding(spent: Spent) -> float:
-    """Return more than rounding can take from a delta: convolving n times by FFT leaves an error of about n 2e-16."""
-    return sum(spent.values()) * 2.0**-48
+def _rounding(events: Counts) -> float:
+    """Return an upper bound on what rounding takes from delta: n convolutions by FFT are off by about n 2e-16."""
+    return sum(events.values()) * 2.0**-48
 
 
-def deltas(spent: Spent, epsilons: Sequence[float]) -> Floats | None:
+def deltas(spent: Spent | Counts, epsilons: Sequence[float]) -> Floats | None:
     """Return delta at every epsilon, by privacy loss distributions; None where they are refused."""
-    require_one_adjacency(spent)
-    spent = {event: count for event, count in spent.items() if count}
-    if not spent:
+    events = _events(spent)
+    if not events:
         return np.zeros(len(epsilons))
-    if all(event.sampling_prob == 1.0 for event in spent):
-        return np.array([math.exp(gaussian_log_delta(_multiplier(spent), epsilon)) for epsilon in epsilons])
-    if refusal(spent) is not None:
+    if all(event.sampling_prob == 1.0 for event in events):
+        return np.array([math.exp(gaussian_log_delta(_multiplier(events), epsilon)) for epsilon in epsilons])
+    if refusal(events) is not None:
         return None
-    return np.asarray(_composed(tuple(spent.items())).get_delta_for_epsilon(list(epsilons))) + _rounding(spent)
+    return np.asarray(_composed(tuple(events.items())).get_delta_for_epsilon(list(epsilons))) + _rounding(events)
 
 
-def _multiplier(spent: Spent) -> float:
-    """Return z of the one Gaussian that several, without sampling, add up to."""
-    return 1 / math.sqrt(math.fsum(count / event.z**2 for event, count in spent.items()))
+def _multiplier(events: Counts) -> float:
+    """Return the z of the single Gaussian that several Gaussians without sampling compose to."""
+    return 1 / math.sqrt(math.fsum(count / event.z**2 for event, count in events.items()))
 
 
-def grid_of(spent: Spent) -> tuple[float, float]:
-    """Return the step of the privacy losses' grid, and how many points the composed distribution will have."""
-    below = math.fsum(-count * math.log1p(-event.sampling_prob) for event, count in spent.items() if _sampled(event))
-    extent = rdp(spent, _TAIL).epsilon + min(below, rdp(spent, _TAIL).epsilon)
-    widest = max(1 / (2 * event.z**2) + 12 / event.z for event in spent)
-    finest = min(0.1 / event.z for event in spent)  # a tenth of the Gaussian's own width
+def grid_of(events: Counts) -> tuple[float, float]:
+    """Return the spacing of the grid of privacy losses, and the number of points of the composed distribution."""
+    below = math.fsum(-count * math.log1p(-event.sampling_prob) for event, count in events.items() if _sampled(event))
+    extent = _rdp(events, _TAIL).epsilon + min(below, _rdp(events, _TAIL).epsilon)
+    widest = max(1 / (2 * event.z**2) + 12 / event.z for event in events)
+    finest = min(0.1 / event.z for event in events)  # a tenth of the Gaussian's own width
     interval = min(max(extent / _GRID, widest / (_GRID / 4)), finest)
     return interval, extent / interval
 
@@ -214,13 +288,13 @@ def _sampled(event: Event) -> bool:
 
 
 @lru_cache(maxsize=4)
-def _composed(spent: tuple[tuple[Event, int], ...]) -> Any:
+def _composed(events: tuple[tuple[Event, int], ...]) -> Any:
     """Return the privacy loss distribution of all releases."""
     from dp_accounting.pld import privacy_loss_distribution  # noqa: PLC0415 - slow to load
 
-    interval, _ = grid_of(dict(spent))
+    interval, _ = grid_of(dict(events))
     composed = None
-    for event, count in spent:
+    for event, count in events:
         if event.adjacency == REPLACE:
             one = privacy_loss_distribution.PrivacyLossDistribution(_symmetric_losses(event, interval))
         else:
@@ -275,32 +349,10 @@ def gaussian_log_delta(z: float, epsilon: float) -> float:
     return first + math.log(-math.expm1(ratio)) if ratio < 0 else -math.inf
 
 
-def rdp_with(extra: float, spent: Spent, target_delta: float) -> Rdp:
-    """Return epsilon by RDP, for a mechanism whose noise is not exactly the Gaussian.
-
-    `extra` is 2 a where its probabilities are within a factor of e^a of the Gaussian's: then (epsilon, delta) becomes
-    (epsilon + 2 a, e^a delta).
-    """
-    found = rdp(spent, _delta_with(extra, target_delta))
-    return replace(found, epsilon=found.epsilon + extra)
-
-
-def pld_with(extra: float, spent: Spent, target_delta: float) -> Pld:
-    """Return the tight epsilon, for such a mechanism."""
-    found = pld(spent, _delta_with(extra, target_delta))
-    return replace(found, epsilon=None if found.epsilon is None else found.epsilon + extra)
-
-
-def _delta_with(extra: float, target_delta: float) -> float:
-    if extra > 0.2:
-        raise PrivacyError(f"The grid of the noise is too coarse: it adds {extra:g} to epsilon. Use more noise.")
-    return target_delta * math.exp(-extra / 2)
-
-
-def require_one_adjacency(spent: Spent) -> None:
-    """Raise where events protect against different changes: their epsilons do not add up."""
-    if len({event.adjacency for event in spent}) > 1:
-        raise PrivacyError("Runs with Poisson cohorts and runs with cohorts of fixed size do not compose.")
+def require_delta(target_delta: float) -> None:
+    """Raise ConfigError where a delta is not between 0 and 1."""
+    if not 0 < target_delta < 1:
+        raise ConfigError(f"Expected 0 < target_delta={target_delta:g} < 1.")
 
 
 def rounded_up(epsilon: float, digits: int = 3) -> str:

@@ -1,19 +1,19 @@
-"""What can be said of a run: its epsilon at other sizes, of several runs together, and the statement a reviewer signs.
+"""Statements about a run: its epsilon at other sizes, of several runs together, and the statement a reviewer signs.
 
-Everything is read from the ledger; nothing is taken from the model or from private data.
+Everything is read from the ledger; nothing comes from the model or from private data.
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sottovoce.errors import DataError, PrivacyError
-from sottovoce.privacy.accounting import Event, Spent, deltas, pld_with, rdp_with, rounded_up
+from sottovoce.privacy.accounting import Spent, deltas, pld, rdp, require_delta, rounded_up
 from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
-from sottovoce.privacy.mechanism import plain_mechanism
+from sottovoce.privacy.ledger_header import LedgerHeader
+from sottovoce.privacy.mechanism import Mechanism
 
 DELTAS = (1e-6, 1e-8, 1e-9, 1e-10, 1e-12)
 FALSE_POSITIVES = (0.001, 0.01, 0.1)
@@ -21,33 +21,28 @@ FALSE_POSITIVES = (0.001, 0.01, 0.1)
 
 @dataclass(frozen=True)
 class Account:
-    """What a run's ledger says."""
+    """The content of a run's ledger."""
 
     run: Path
-    header: Mapping[str, Any]
+    header: LedgerHeader
     releases: int
     changes: tuple[Mapping[str, Any], ...] = ()
 
     @property
-    def event(self) -> Event:
-        """One release of the run; raises where it has no guarantee."""
-        if self.header["adjacency"] is None:
-            raise PrivacyError(f"{self.run} has no epsilon: {self.header['guarantee']}.")
-        return Event(self.header["z"], self.header["sampling_prob"], self.header["adjacency"])
+    def spent(self) -> Spent:
+        """What all releases of the run cost; raises where it has no guarantee."""
+        return self.spent_after(self.releases)
 
-    @property
-    def extra(self) -> float:
-        """What the noise's sampler adds to epsilon."""
-        return self.extra_after(self.releases)
-
-    def extra_after(self, releases: int) -> float:
-        """What it adds after so many releases."""
-        return releases * float(self.header["sampler_epsilon"] or 0.0)
+    def spent_after(self, releases: int) -> Spent:
+        """Return what the first releases cost."""
+        if not self.header.guaranteed:
+            raise PrivacyError(f"{self.run} has no epsilon: {self.header.guarantee}.")
+        return self.header.spent(releases)
 
     @property
     def target_delta(self) -> float:
         """The delta that the run was made for."""
-        return float(self.header["target_delta"])
+        return self.header.target_delta
 
 
 def open_account(run: Path) -> Account:
@@ -59,73 +54,103 @@ def open_account(run: Path) -> Account:
     if not lines:
         raise DataError(f"{path} is empty. Give the folder of a federated run that was started.")
     changes = tuple(line["now"] for line in lines if "now" in line)
-    return Account(run, lines[0], sum("release" in line for line in lines), changes)
+    return Account(run, LedgerHeader.read(lines[0], path), sum("release" in line for line in lines), changes)
 
 
-def claimed(account: Account, cohort_size: float, population: int, central_steps: int | None) -> Spent:
-    """Return what a run with the same noise and other sizes would spend."""
-    _ = account.event
-    event = event_at(str(account.run), account.header, cohort_size, population)
-    return {event: account.releases if central_steps is None else central_steps}
+@dataclass(frozen=True)
+class RunClaim:
+    """The epsilon that a run would have with another cohort size and population, at the same noise."""
+
+    account: Account
+    mechanism: Mechanism  # with the sizes of the claim
+    releases: int
+    target_delta: float
+
+    @property
+    def spent(self) -> Spent:
+        """What the releases would cost."""
+        return self.mechanism.spent(self.releases)
+
+    @property
+    def assumption(self) -> str:
+        """What the claim assumes, in words."""
+        header, claimed = self.account.header, self.mechanism
+        average = (
+            "as many or more users, so that its model is assumed to be no worse"
+            if claimed.cohort_size >= header.cohort_size
+            else "fewer users, so that its model may be worse"
+        )
+        return (
+            f"Assumed: a run with S = {claimed.cohort_size:,g} of K = {claimed.population:,} users and {self.releases} "
+            f"releases, with C = {header.clip_norm:g} and sigma_dp = {header.sigma_dp:g} as here. The noise on its "
+            f"average is as large as in this run, and its average is over {average}. Simulated was S = "
+            f"{header.cohort_size:,g} of K = {header.population:,}: the WER of this run was measured there, not at the "
+            "sizes of the claim."
+        )
 
 
-def event_at(what: str, kept: Mapping[str, Any], cohort_size: float, population: int) -> Event:
-    """Return one release at other sizes; `kept` are the noise and who takes part, of something with a guarantee."""
-    if kept["weight"] != "one" or kept["q_min"] is not None:
-        raise PrivacyError(f"{what} weighs its users: a claim at other sizes needs their weights too.")
-    return plain_mechanism(kept["sigma_dp"], cohort_size, population, kept["sampling"]).event
+def claim_at(
+    account: Account,
+    cohort_size: float,
+    population: int,
+    central_steps: int | None = None,
+    target_delta: float | None = None,
+) -> RunClaim:
+    """Return the claim of a run at other sizes; by default with as many releases and the same delta."""
+    releases = account.releases if central_steps is None else central_steps
+    _ = account.spent_after(releases)  # raises without a guarantee
+    delta = account.target_delta if target_delta is None else target_delta
+    require_delta(delta)
+    return RunClaim(account, account.header.at(cohort_size, population, str(account.run)), releases, delta)
 
 
 def composed(accounts: Sequence[Account]) -> Spent:
     """Return what several runs on one population spend together."""
-    units = {account.header["unit"] for account in accounts}
+    units = {account.header.unit for account in accounts}
     if len(units) > 1:
         raise PrivacyError(f"These runs protect different things, which do not add up: {', '.join(sorted(units))}.")
-    spent: Counter[Event] = Counter()
-    for account in accounts:
-        spent[account.event] += account.releases
-    return dict(spent)
+    return sum((account.spent for account in accounts), Spent({}))
 
 
 def true_positives(spent: Spent, false_positives: float) -> float | None:
-    """Return the best rate at which an attacker tells that a user took part, at a rate of false alarms.
+    """Return the highest rate at which an attacker correctly says that a user took part, at a rate of false alarms.
 
-    It is min over epsilon of e^epsilon * false_positives + delta(epsilon), by the tight accounting.
+    It is min over epsilon of e^epsilon * false_positives + delta(epsilon), by the tight accounting; None where that is
+    refused.
     """
     highest = math.log(1 / false_positives)  # beyond it the bound is 1
     epsilons = [highest * place / 400 for place in range(401)]
-    found = deltas(spent, epsilons)
-    if found is None:
+    at_epsilons = deltas(spent, epsilons)
+    if at_epsilons is None:
         return None
-    rates = [math.exp(epsilon) * false_positives + float(one) for epsilon, one in zip(epsilons, found, strict=True)]
-    return min(1.0, *rates)
+    bounds = [
+        math.exp(epsilon) * false_positives + float(delta) for epsilon, delta in zip(epsilons, at_epsilons, strict=True)
+    ]
+    return min(1.0, min(1.0, *bounds) * math.exp(spent.extra))
 
 
 def statement(account: Account) -> str:
     """Return the privacy statement of a run, in Markdown."""
     header = account.header
     title = f"# Privacy statement of {account.run.name}\n\n"
-    if header["adjacency"] is None:
-        return f"{title}This run has no privacy guarantee: {header['guarantee'].removeprefix('none: ')}.\n"
-    spent: Spent = {account.event: account.releases}
-    simulated = header["noise"] != "secure"
+    if not header.guaranteed:
+        return f"{title}This run has no privacy guarantee: {header.guarantee.removeprefix('none: ')}.\n"
     return (
-        f"{title}{_summary(account, spent, simulated)}\n## What is protected\n\n{_protected(header)}\n"
-        f"## Mechanism\n\n{_mechanism(account)}\n## Epsilon at several deltas\n\n{_table(spent, account.extra)}\n"
-        f"## What an attacker can tell\n\n{_attack(spent, account.extra)}\n"
-        f"## What is not covered\n\n{_not_covered(simulated)}"
+        f"{title}{_summary(account)}\n## What is protected\n\n{_protected(header)}\n"
+        f"## Mechanism\n\n{_mechanism(account)}\n## Epsilon at several deltas\n\n{_table(account.spent)}\n"
+        f"## What an attacker can tell\n\n{_attack(account.spent)}\n"
+        f"## What is not covered\n\n{_not_covered(header.simulated)}"
     )
 
 
-def _summary(account: Account, spent: Spent, simulated: bool) -> str:
-    by_rdp = rdp_with(account.extra, spent, account.target_delta)
-    by_pld = pld_with(account.extra, spent, account.target_delta)
+def _summary(account: Account) -> str:
+    by_rdp, by_pld = rdp(account.spent, account.target_delta), pld(account.spent, account.target_delta)
     tight = "" if by_pld.epsilon is None else f", {rounded_up(by_pld.epsilon)} by privacy loss distributions"
     text = (
         f"After {account.releases} releases: epsilon {rounded_up(by_rdp.epsilon)} by Renyi DP{tight}, "
         f"at delta {account.target_delta:g}.\n"
     )
-    if simulated:
+    if account.header.simulated:
         text += (
             "\n**This was a simulation.** Cohorts and noise came from a seed: whoever knows it can subtract the noise. "
             "The numbers hold for a run with secure randomness and the same settings.\n"
@@ -133,10 +158,10 @@ def _summary(account: Account, spent: Spent, simulated: bool) -> str:
     return text
 
 
-def _protected(header: Mapping[str, Any]) -> str:
+def _protected(header: LedgerHeader) -> str:
     return (
-        f"- Unit: {header['unit']}.\n- Adjacency: {header['adjacency']}.\n"
-        f"- Population: K = {header['population']:,}, a public number; it was not counted from the data.\n"
+        f"- Unit: {header.unit}.\n- Adjacency: {header.adjacency}.\n"
+        f"- Population: K = {header.population:,}, a public number; it was not counted from the data.\n"
         "- Released, and covered: every model, its optimizer's state, and the public part of the log.\n"
     )
 
@@ -149,34 +174,33 @@ def _mechanism(account: Account) -> str:
         "everyone": "everyone in every step",
     }
     lines = [
-        f"Sampling: {kinds[header['sampling']]}; expected cohort S = {header['cohort_size']:g}, "
-        f"probability q = {header['sampling_prob']:.6g}.",
-        f"Clipping: {header['clipping']} (rule {header['rule']}), C = {header['clip_norm']:g}; each user's update is "
+        f"Sampling: {kinds[header.sampling]}; expected cohort S = {header.cohort_size:g}, "
+        f"probability q = {header.sampling_prob:.6g}.",
+        f"Clipping: {header.clipping} (rule {header.rule}), C = {header.clip_norm:g}; each user's update is "
         "rounded to integers whose norm is at most C, in exact arithmetic.",
-        f"Sum divided by {header['divisor']:g}, public; weights: {header['weight']}.",
-        f"Noise: Gaussian, once per release, sigma_dp = {header['sigma_dp']:g} (std of the average in units of C), "
-        f"z = {header['z']:.6g} times what one user can change; {header['noise']}.",
+        f"Sum divided by {header.divisor:g}, public; weights: {header.weight}.",
+        f"Noise: {header.noise_mechanism.name.capitalize()}, once per release, sigma_dp = {header.sigma_dp:g} (std of "
+        f"the average in units of C), z = {header.z:.6g} times what one user can change; {header.noise}.",
         f"Composition: {account.releases} releases of this mechanism, adaptively chosen.",
-        f"Seed model: {header['seed_model'] or 'none'}.",
-        f"Code: {header['code']}; configuration sha256 {header['config']}.",
+        f"Seed model: {header.seed_model or 'none'}.",
+        f"Code: {header.code}; configuration sha256 {header.config}.",
     ]
     lines += [f"Later: {', '.join(f'{key} {value}' for key, value in change.items())}." for change in account.changes]
     return "".join(f"- {line}\n" for line in lines)
 
 
-def _table(spent: Spent, extra: float) -> str:
+def _table(spent: Spent) -> str:
     rows = ["| delta | epsilon (RDP) | epsilon (PLD) |", "|---|---|---|"]
     for delta in DELTAS:
-        by_rdp, by_pld = rdp_with(extra, spent, delta), pld_with(extra, spent, delta)
+        by_rdp, by_pld = rdp(spent, delta), pld(spent, delta)
         tight = "refused" if by_pld.epsilon is None else rounded_up(by_pld.epsilon)
         rows.append(f"| {delta:g} | {rounded_up(by_rdp.epsilon)} | {tight} |")
     return "\n".join(rows) + "\n"
 
 
-def _attack(spent: Spent, extra: float) -> str:
-    found = {rate: true_positives(spent, rate) for rate in FALSE_POSITIVES}
-    rates = {rate: min(1.0, one * math.exp(extra)) for rate, one in found.items() if one is not None}
-    if len(rates) < len(found):
+def _attack(spent: Spent) -> str:
+    rates = {rate: best for rate in FALSE_POSITIVES if (best := true_positives(spent, rate)) is not None}
+    if len(rates) < len(FALSE_POSITIVES):
         return "Not computed: privacy loss distributions are refused at this epsilon, which protects nobody.\n"
     rows = ["| false alarms | correct accusations, at most |", "|---|---|"]
     rows += [f"| {100 * rate:g} % | {rounded_up(100 * best)} % |" for rate, best in rates.items()]

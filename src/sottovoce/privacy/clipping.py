@@ -1,10 +1,10 @@
 """Clipping a delta and rounding it to integers, so that its norm is at most C, exactly.
 
 Guarantees, for any finite delta (huge, tiny, denormal, zero):
-- the integers v that are summed satisfy sum v_i^2 <= (weight_bound * C / step)^2 (with the rule `clip`, layer by layer
-  the same with C_h), in exact arithmetic: norms are enlarged by more than the rounding errors of their computation, in
-  whatever order it adds, and values are rounded toward zero;
-- a delta that is not finite has no integers: it is reported, and counts as zero.
+- the integers v that are summed satisfy sum v_i^2 <= (weight_bound * C / resolution)^2 in exact arithmetic; with the
+  rule `clip` the same holds layer by layer with C_h. Norms are enlarged by more than the rounding errors of their
+  computation, in whatever order it adds, and values are rounded toward zero;
+- a delta that is not finite is reported, and adds nothing.
 
 The rule `clip` is Delta_h * min(1, C_h / |Delta_h|); `normalize` leaves a delta with |Delta| < C alone and otherwise
 rescales every layer to C_h, small ones up.
@@ -50,7 +50,7 @@ def add_clipped_(
     if not bool(torch.isfinite(norms).all()):
         return None
     factors = clip_factors(norms, mechanism)
-    scales = (factors * (weight * mechanism.weight_unit / mechanism.step)).tolist()
+    scales = (factors * (weight * mechanism.weight_unit / mechanism.resolution)).tolist()
     if mechanism.clip_norms is None and float(delta.abs().max()) * max(scales) > largest:
         return None
     sums, deltas = (torch.split(vector, list(partition.tensor_sizes)) for vector in (total, delta))

@@ -1,15 +1,15 @@
-"""The ledger of a run: every release, charged before anyone sees it, in a chain of hashes that shows what was changed.
+"""The ledger of a run: every release, charged before anyone sees it, in a chain of hashes that reveals any change.
 
-    RUN/ledger.jsonl    a header, then a line for every release: {"previous": the hash of the line before,
-                        "release": 3, "step": 2, "epsilon": ..., "aggregate": a hash}
+    RUN/ledger.jsonl    a header (`ledger_header.py`), then a line for every release: {"previous": hash of the line
+                        before, "release": 3, "step": 2, "epsilon": ..., "aggregate": hash of the noised sum}
 
 Guarantees:
-- a line is on disk before a model, a metric or a checkpoint that depends on its step is written;
-- nothing of the sum before noise is in it: `aggregate` is the hash of the noised sum, if there is noise;
-- every checkpoint holds the ledger's length and the hash of its last line, so that a line that was cut off, changed or
-  removed is found; half a line at the end, of a process that was killed, is cut off;
-- a step that is done again after a kill is matched with its line. The same noised sum is not charged twice. Another one
-  never gets noise that was used before: noise is drawn anew, and a second release of the step is charged.
+- a line is on disk before any model, metric or checkpoint that depends on its step is written;
+- the ledger holds nothing of the sum before noise: `aggregate` is the hash of the noised sum, if there is noise;
+- every checkpoint holds the length of the ledger and the hash of its last line, so a line that was cut off, changed or
+  removed is detected; an incomplete line at the end, left by a killed process, is cut off;
+- a step that is repeated after a kill is matched with its line. The same noised sum is not charged twice. A different
+  sum never gets noise that was used before: the noise is drawn again, and a second release of the step is charged.
 """
 
 import hashlib
@@ -22,13 +22,12 @@ from typing import Any
 
 from sottovoce.errors import PrivacyError
 from sottovoce.files import sync_folder
-from sottovoce.privacy.accounting import rdp_with
+from sottovoce.privacy.accounting import rdp
+from sottovoce.privacy.ledger_header import FORMAT, LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism
-from sottovoce.version import VERSION
 
 LEDGER_FILE = "ledger.jsonl"
-FORMAT = "sottovoce-ledger-1"
-_MAY_DIFFER = ("code", "config", "seed_model")  # between the start of a run and its going on
+_MAY_DIFFER = ("code", "config", "seed_model")  # when a run is resumed
 _START = "0" * 64  # what the header names as the line before it
 
 
@@ -40,57 +39,24 @@ class Mark:
     head: str
 
 
-def header_of(mechanism: Mechanism, unit: str, seed_model: str, config_hash: str) -> dict[str, Any]:
-    """Return what a ledger says before the first release: the mechanism, and what is protected against what."""
-    privacy, participation = mechanism.privacy, mechanism.participation
-    guaranteed = privacy.void is None
-    return {
-        "ledger": FORMAT,
-        "guarantee": "epsilon" if guaranteed else f"none: {privacy.void}",
-        "unit": f"all audio of one {unit}",
-        "adjacency": mechanism.event.adjacency if guaranteed else None,
-        "target_delta": privacy.target_delta,
-        "population": mechanism.population,
-        "cohort_size": mechanism.cohort_size,
-        "sampling": participation.sampling,
-        "sampling_prob": mechanism.sampling_prob,
-        "weight": participation.weight,
-        "weight_bound": participation.weight_bound,
-        "divisor": mechanism.divisor,
-        "q_min": participation.q_min,
-        "clip_norm": privacy.clip_norm,
-        "clipping": privacy.clipping,
-        "rule": privacy.rule,
-        "clip_norms": mechanism.clip_norms,
-        "sigma_dp": privacy.sigma_dp,
-        "sensitivity": mechanism.sensitivity,
-        "z": mechanism.z,
-        "noise": "secure" if mechanism.source == "secure" else "seeded: a simulation",
-        "sampler_epsilon": mechanism.sampler_epsilon if guaranteed else None,
-        "seed_model": seed_model,
-        "code": f"sottovoce {VERSION}",
-        "config": config_hash,
-    }
-
-
 class Ledger:
-    """The ledger of one run, open for charging: held by rank 0 alone."""
+    """The ledger of one run, open for charging. Only the leading process has it."""
 
-    def __init__(self, path: Path, mechanism: Mechanism, header: Mapping[str, Any], saved: Mark | None) -> None:
-        """Begin a ledger, or take it up again after the checkpoint that holds the mark `saved`.
+    def __init__(self, path: Path, mechanism: Mechanism, header: LedgerHeader, saved: Mark | None) -> None:
+        """Begin a ledger, or resume it after the checkpoint that holds the mark `saved`.
 
-        Raise PrivacyError where it is not the ledger of this mechanism, or was changed.
+        Raise PrivacyError where it belongs to another mechanism, or was changed.
         """
         self._path = path
         self._mechanism = mechanism
         self._allowed = releases_allowed(mechanism)
+        self._again: dict[int, list[str]] = {}  # by step: what was charged after the last checkpoint
         lines = read_ledger(path, repair=True) if path.exists() else []
         if not lines:
             if saved is not None:
                 raise PrivacyError(f"{path} is missing, but a checkpoint names {saved.lines} lines of it. Restore it.")
             self._lines, self._head, self.releases = 0, _START, 0
-            self._again: dict[int, list[str]] = {}
-            self._append(json.loads(json.dumps(header)))
+            self._append(header.line())
             return
         require_same_mechanism(path, header)
         hashes = [line_hash(line) for line in lines]
@@ -98,14 +64,13 @@ class Ledger:
             raise PrivacyError(f"{path} is not the ledger that the last checkpoint was saved with. Restore it.")
         self._lines, self._head = len(lines), hashes[-1]
         self.releases = sum("release" in line for line in lines)
-        self._again = {}
         for line in lines[1 if saved is None else saved.lines :]:
             if "release" in line:
                 self._again.setdefault(line["step"], []).append(line["aggregate"])
-        self._note_changes(lines, header)
+        self._note_changes(lines, header.line())
 
     def _note_changes(self, lines: list[dict[str, Any]], header: Mapping[str, Any]) -> None:
-        """Say with what a run goes on, where that is not what it was begun with."""
+        """Record what differs from the start of the run, where it is resumed with another code, config or seed."""
         known = dict(lines[0])
         for line in lines:
             known |= line.get("now", {})
@@ -118,16 +83,11 @@ class Ledger:
         """Where the ledger stands."""
         return Mark(self._lines, self._head)
 
-    @property
-    def done_before(self) -> int:
-        """The number of steps of which some release was charged after the last checkpoint, or 0."""
-        return max(self._again, default=-1) + 1
-
     def charge(self, step: int, attempt: int, aggregate: str) -> bool:
-        """Charge a release, unless it is one that was charged before; return False where its noise was used before.
+        """Charge a release, unless it was charged before; return False where its noise was used on another sum.
 
-        `aggregate` is the hash of the noised sum; `attempt` counts how often noise was drawn for this step, where
-        drawing again gives the same noise.
+        `aggregate` is the hash of the noised sum; `attempt` counts the draws of noise for this step, where a repeated
+        draw gives the same noise.
         """
         charged = self._again.get(step, [])
         if aggregate in charged:
@@ -153,7 +113,7 @@ class Ledger:
         return self._allowed is None or self.releases < self._allowed or paid
 
     def note(self, document: Mapping[str, Any]) -> None:
-        """Add a line that is no release."""
+        """Add a line that is not a release."""
         self._append(dict(document))
 
     def _append(self, document: dict[str, Any]) -> None:
@@ -170,14 +130,10 @@ class Ledger:
 
 
 def epsilon_after(mechanism: Mechanism, releases: int) -> float | None:
-    """Return epsilon after so many releases, by RDP; None without a guarantee."""
+    """Return epsilon after this many releases, by RDP; None without a guarantee."""
     if mechanism.privacy.void is not None:
         return None
-    return _spent(mechanism, releases, mechanism.privacy.target_delta)
-
-
-def _spent(mechanism: Mechanism, releases: int, target_delta: float) -> float:
-    return rdp_with(releases * mechanism.sampler_epsilon, {mechanism.event: releases}, target_delta).epsilon
+    return rdp(mechanism.spent(releases), mechanism.privacy.target_delta).epsilon
 
 
 def releases_allowed(mechanism: Mechanism) -> int | None:
@@ -185,25 +141,22 @@ def releases_allowed(mechanism: Mechanism) -> int | None:
     budget = mechanism.privacy.budget
     if budget is None:
         return None
-    _ = mechanism.event  # raises where there is no epsilon at all
+    delta = budget.target_delta or mechanism.privacy.target_delta
+
+    def within(releases: int) -> bool:
+        return rdp(mechanism.spent(releases), delta).epsilon <= budget.epsilon
+
     low, high = 0, 1
-    while high < 2**40 and _within(mechanism, high):
+    while high < 2**40 and within(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _within(mechanism, middle) else (low, middle)
+        low, high = (middle, high) if within(middle) else (low, middle)
     return low
 
 
-def _within(mechanism: Mechanism, releases: int) -> bool:
-    budget = mechanism.privacy.budget
-    if budget is None:
-        return True
-    return _spent(mechanism, releases, budget.target_delta or mechanism.privacy.target_delta) <= budget.epsilon
-
-
 def read_ledger(path: Path, *, repair: bool = False) -> list[dict[str, Any]]:
-    """Return the lines of a ledger whose chain holds; `repair` cuts off half a line at the end."""
+    """Return the lines of a ledger whose chain holds; `repair` cuts off an incomplete line at the end."""
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
     if len(whole) < len(data) and repair:
@@ -233,12 +186,12 @@ def _encoded(line: Mapping[str, Any]) -> bytes:
     return json.dumps(line, ensure_ascii=False, allow_nan=False).encode()
 
 
-def require_same_mechanism(path: Path, header: Mapping[str, Any]) -> None:
-    """Raise PrivacyError where a ledger was begun with another mechanism; where there is none, anything may begin."""
+def require_same_mechanism(path: Path, header: LedgerHeader) -> None:
+    """Raise PrivacyError where a ledger was begun with another mechanism; without a ledger, anything may begin."""
     lines = read_ledger(path) if path.exists() else []
     if not lines:
         return
-    for key, value in json.loads(json.dumps(header)).items():
+    for key, value in header.line().items():
         if key not in _MAY_DIFFER and lines[0].get(key) != value:
             raise PrivacyError(
                 f"{path} was begun with {key}={lines[0].get(key)}, not {value}: a run keeps its mechanism. Choose "

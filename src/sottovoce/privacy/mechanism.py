@@ -1,20 +1,20 @@
-"""The mechanism: one object from which clip bounds, divisor, noise, z and the accounting event are derived.
+"""The mechanism of a run: the one object that derives clip bounds, divisor, noise, z and what releases cost.
 
-They cannot disagree: nothing else computes them.
+Nothing else computes any of these, so they cannot disagree.
 
-With K users, expected cohort S and sampling probability q = S/K, one release is
+With K users, expected cohort size S and sampling probability q = S/K, one release is
 
     Delta = (1 / divisor) * sum over the cohort of w_k * clip(Delta_k)  +  N(0, (sigma_dp * C)^2)
 
-- Weights w_k are 1, or at most a public `weight_bound`; the divisor is q * W with a public total W (K for w = 1).
+- Weights w_k are 1, or at most a public `weight_bound`. The divisor is q * W with a public total W (K for w = 1).
   Adding or removing one user moves the sum by at most weight_bound * C, so z = sigma_dp * q * W / weight_bound:
   sigma_dp * S for w = 1.
 - With q_min the divisor is max(q_min * W, the cohort's weight) (McMahan et al. 2018): one user moves the average by at
-  most 2 * weight_bound * C / (q_min * W). To keep the cohort's weight out of what is released, the sum is first shrunk
+  most 2 * weight_bound * C / (q_min * W). The cohort's weight must not show in the release. So the sum is first shrunk
   and rounded to integers, then gets its noise, and is divided by the public q_min * W.
-- With fixed-size cohorts one user is replaced by another, which moves the sum by up to twice as much.
+- With cohorts of fixed size one user is replaced by another, which moves the sum by up to twice as much.
 
-Sums are integers, multiples of `step`: see `clipping.py`. The noise is an integer too, so that sums are exact.
+Sums are exact: they are integers, multiples of `resolution` (see `clipping.py`), and so is the noise.
 """
 
 import math
@@ -28,16 +28,17 @@ from torch import Tensor
 
 from sottovoce.data.cohort import draw_cohort
 from sottovoce.errors import ConfigError, PrivacyError
-from sottovoce.model.flat import KINDS, Partition, make_partition
-from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Event
+from sottovoce.model.flat import Partition, make_partition
+from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Spent
+from sottovoce.privacy.noise import AnyNoise, Gaussian, NoiseState
 from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
-from sottovoce.randomness import Randomness
+from sottovoce.randomness import Randomness, SecureRandomness, stream
 
-FRACTION_BITS = 38  # what one user adds to a coordinate is at most 2^38 steps
+FRACTION_BITS = 38  # one user adds at most 2^38 units to a coordinate
 WEIGHTS = 2**20  # the largest weight, as an integer
-_SUM_BITS = 62  # users and noise together stay below 2^62 steps
-_STEP_WITHOUT_CLIPPING = 2.0**-40
-_NOISE_TAIL = 16  # no float64 draw lies beyond so many standard deviations
+_SUM_BITS = 62  # users and noise together stay below 2^62 units
+_RESOLUTION_WITHOUT_CLIPPING = 2.0**-40
+_NOISE_TAIL = 16  # no float64 draw lies further out than this many standard deviations
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Mechanism:
         return self.participation.weight_total or float(self.population)
 
     def draw_cohort(self, users: int, rng: Randomness) -> npt.NDArray[np.int64]:
-        """Return who takes part, among users 0 to users - 1; raises where that is not what `event` assumes."""
+        """Return who takes part, among users 0 to users - 1; raise where the accounting assumes something else."""
         if self.participation.sampling == "fixed" and users < self.population:
             raise PrivacyError(
                 f"{self.cohort_size:g} of {users} users are a larger share than the {self.sampling_prob:g} that is "
@@ -90,11 +91,30 @@ class Mechanism:
         share = self.sampling_prob if self.participation.q_min is None else self.participation.q_min
         return share * self.weight_total
 
+    def users_divisor(self, cohort_weight: int) -> float:
+        """Return what the users' own sum is divided by in effect: with q_min at least the weight of the cohort.
+
+        It depends on who came, so it is private; the release is divided by `divisor`.
+        """
+        if self.participation.q_min is None:
+            return self.divisor
+        return max(self.divisor, cohort_weight * self.weight_unit)
+
     def shrink_(self, total: Tensor, cohort_weight: int) -> None:
-        """With q_min, shrink the sum of a cohort that weighs more than the divisor, to integers again."""
-        weight = cohort_weight * self.weight_unit
-        if self.participation.q_min is not None and weight > self.divisor:
+        """With q_min, shrink the sum of a cohort that weighs more than the divisor, and round it to integers again."""
+        weight = self.users_divisor(cohort_weight)
+        if weight > self.divisor:
             total.copy_(total.double().mul_(self.divisor / weight).round_())
+
+    def add_noise_(self, total: Tensor, rng: Randomness, state: NoiseState, sign: int = 1) -> NoiseState:
+        """Add the noise of one release to an integer sum and return the noise's next state; sign -1 takes it back."""
+        return self.privacy.noise.add_(
+            total, stds=self.noise_stds, partition=self.partition, rng=rng, state=state, sign=sign
+        )
+
+    def randomness(self, seed: int, name: str, *keys: int) -> Randomness:
+        """Return the source of cohorts and noise: the operating system's generator, or a stream of the run's seed."""
+        return SecureRandomness() if self.source == "secure" else stream(seed, name, *keys)
 
     @property
     def weight_unit(self) -> float:
@@ -103,7 +123,7 @@ class Mechanism:
 
     def average(self, total: Tensor) -> Tensor:
         """Return the released average of an integer sum, in float32."""
-        return total.double().mul_(self.step / self.divisor).float()
+        return total.double().mul_(self.resolution / self.divisor).float()
 
     @cached_property
     def sensitivity(self) -> float:
@@ -111,7 +131,7 @@ class Mechanism:
         replaced = 2.0 if self.participation.sampling == "fixed" else 1.0
         if self.participation.q_min is None:
             return replaced
-        # Shrinking rounds every coordinate to a step, and the sum, at most divisor * C, to float64.
+        # Shrinking rounds every coordinate to a unit, and the sum, at most divisor * C, to float64.
         rounding = math.sqrt(sum(self.partition.sizes)) * 2.0**-FRACTION_BITS
         return 2 * replaced + rounding + self.divisor / self.participation.weight_bound * 2.0**-50
 
@@ -120,20 +140,25 @@ class Mechanism:
         """The noise multiplier: the noise's std over what one user can change."""
         return self.privacy.sigma_dp * self.divisor / (self.participation.weight_bound * self.sensitivity)
 
-    @cached_property
-    def event(self) -> Event:
-        """One release, as accounting sees it; raises where there is no guarantee."""
+    @property
+    def adjacency(self) -> Adjacency:
+        """Which change of the population the guarantee covers."""
+        return REPLACE if self.participation.sampling == "fixed" else ADD_OR_REMOVE
+
+    def spent(self, releases: int) -> Spent:
+        """Return what this many releases cost; raise where there is no guarantee."""
         if self.privacy.void is not None:
             raise PrivacyError(f"There is no epsilon: {self.privacy.void}.")
-        return Event(self.z, self.sampling_prob, REPLACE if self.participation.sampling == "fixed" else ADD_OR_REMOVE)
+        events = self.privacy.noise.spent(self.z, self.sampling_prob, self.adjacency, releases)
+        return Spent(events, releases * self.sampler_epsilon)
 
     @cached_property
     def sampler_epsilon(self) -> float:
-        """What one release costs because its noise is a discrete Gaussian and not a rounded one.
+        """What one release costs because its noise is a discrete Gaussian instead of a rounded Gaussian.
 
-        Within 40 standard deviations their probabilities differ by a factor of at most e^a, a = 70/std^2, in every
-        coordinate, std in steps; the mass beyond is below 1e-349. This is 2 a: what it does to delta, and how it adds
-        up, is in `accounting.rdp_with`.
+        Within 40 standard deviations the two probabilities differ by a factor of at most e^a in every coordinate, with
+        a = 70/std^2 and std in units of the sum; the mass beyond is below 1e-349. This is 2 a. `accounting.Spent` says
+        how it enters (epsilon, delta).
         """
         if self.source == "seeded":  # a simulation is accounted as if its noise were ideal
             return 0.0
@@ -149,34 +174,38 @@ class Mechanism:
             return (norm,)
         shares = [1.0] * len(sizes) if self.privacy.clipping == "uniform" else [float(size) for size in sizes]
         if self.privacy.clipping == "weighted":
-            if not any(_in_group(layer, "mlp") for layer in self.partition.layers):
-                raise ConfigError("privacy.clipping=weighted needs layers of MLPs alone. Use partition tensor or kind.")
-            for place, layer in enumerate(self.partition.layers):
-                shares[place] *= self.privacy.mlp_weight if _in_group(layer, "mlp") else 1.0
+            for group, weight in self.privacy.layer_weights.items():
+                inside = self.partition.layers_in(group)
+                if not any(inside):
+                    raise ConfigError(
+                        f"privacy.layer_weights.{group} has no effect: no layer consists of {group!r} alone. Use "
+                        "federated.partition=tensor or kind."
+                    )
+                shares = [share * weight if belongs else share for share, belongs in zip(shares, inside, strict=True)]
         return tuple(norm * math.sqrt(share / math.fsum(shares)) for share in shares)
 
     @cached_property
-    def step(self) -> float:
+    def resolution(self) -> float:
         """The unit of the integer sums: weight_bound * C * 2^-38."""
         if self.clip_norms is None or self.privacy.clip_norm is None:
-            return self.participation.weight_bound * _STEP_WITHOUT_CLIPPING
+            return self.participation.weight_bound * _RESOLUTION_WITHOUT_CLIPPING
         return self.participation.weight_bound * self.privacy.clip_norm * 2.0**-FRACTION_BITS
 
     @cached_property
     def noise_stds(self) -> list[float]:
-        """The std of the noise on the sum, in steps, for every tensor of the partition."""
+        """The standard deviation of the noise on the sum, in units of the sum, for every tensor of the partition."""
         if self.privacy.sigma_dp == 0 or self.privacy.clip_norm is None:
             return [0.0] * len(self.partition.tensor_sizes)
         # Never too little: enlarged by more than the rounding errors of computing it.
-        std = self.privacy.sigma_dp * self.privacy.clip_norm * self.divisor / self.step * (1 + 2.0**-48)
+        std = self.privacy.sigma_dp * self.privacy.clip_norm * self.divisor / self.resolution * (1 + 2.0**-48)
         analysis = self.privacy.noise_analysis
         if analysis is None:
             return [std] * len(self.partition.tensor_sizes)
-        inside = [_in_group(name, analysis.group) for name in self.partition.tensors]
-        return [std * (analysis.inside if there else analysis.outside) for there in inside]
+        inside = self.partition.tensors_in(analysis.group)
+        return [std * (analysis.inside if belongs else analysis.outside) for belongs in inside]
 
     def require_range(self, users: int) -> int:
-        """Return the most steps that one user may add to a coordinate so that no sum can wrap around, or raise."""
+        """Return the most units that one user may add to a coordinate without any sum wrapping around, or raise."""
         noise = _NOISE_TAIL * max(self.noise_stds)
         if self.source == "secure" and any(not 2**10 <= std <= 2**57 for std in self.noise_stds if std):
             raise PrivacyError("This noise cannot be drawn exactly on the grid of the sums. Use another sigma_dp.")
@@ -189,7 +218,14 @@ class Mechanism:
         return int(max(room, 0) // max(users, 1))
 
 
-def plain_mechanism(sigma_dp: float, cohort_size: float, population: int, sampling: Sampling = "poisson") -> Mechanism:
+def plain_mechanism(
+    sigma_dp: float,
+    cohort_size: float,
+    population: int,
+    sampling: Sampling = "poisson",
+    *,
+    noise: AnyNoise | None = None,
+) -> Mechanism:
     """Return the mechanism of users who all count alike, for accounting without a model."""
     if not sigma_dp > 0:
         raise PrivacyError(f"Expected sigma_dp={sigma_dp:g} > 0: without noise there is no epsilon.")
@@ -197,18 +233,7 @@ def plain_mechanism(sigma_dp: float, cohort_size: float, population: int, sampli
         raise ConfigError(f"Expected cohort_size={cohort_size:g} == population={population} where everyone takes part.")
     try:
         participation = Participation(population=population, cohort_size=cohort_size, sampling=sampling)
-        privacy = Privacy(clip_norm=1.0, clipping="global", sigma_dp=sigma_dp)
+        privacy = Privacy(clip_norm=1.0, clipping="global", sigma_dp=sigma_dp, noise=noise or Gaussian())
     except ValidationError as error:
         raise ConfigError(error.errors()[0]["msg"].removeprefix("Value error, ") + ".") from None
     return Mechanism(privacy, participation, make_partition(["theta"], [1], "tensor"))
-
-
-_GROUPS = {"ln": ("ln1", "ln2", "ln"), "attention": ("wqkv", "wf"), "mlp": ("w1", "w2")}
-
-
-def _in_group(name: str, group: str) -> bool:
-    """Return whether a tensor or layer such as blocks.3.w1.weight or w1 belongs to a parameter group."""
-    parts = set(name.split("."))
-    if group == "rest":
-        return not any(part in parts for part in KINDS)
-    return any(part in parts for part in _GROUPS.get(group, (group,)))

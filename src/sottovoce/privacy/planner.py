@@ -58,7 +58,7 @@ def epsilon_of(plan: Plan, accounting: Accounting) -> float:
     population, cohort, sigma_dp, steps = plan.population, plan.cohort_size, plan.sigma_dp, plan.central_steps
     if population is None or cohort is None or sigma_dp is None or steps is None:
         raise ConfigError("Expected population, cohort_size, sigma_dp and central_steps.")
-    spent = {plain_mechanism(sigma_dp, cohort, population, plan.sampling).event: steps}
+    spent = plain_mechanism(sigma_dp, cohort, population, plan.sampling).spent(steps)
     if accounting == "rdp":
         return rdp(spent, plan.target_delta).epsilon
     found = pld(spent, plan.target_delta)
@@ -141,7 +141,8 @@ def epsilon_grid(plan: Plan, progress: Progress = no_progress) -> tuple[Floats, 
     for row, cohort in enumerate(cohorts):
         for column, population in enumerate(populations):
             if cohort <= population and plan.sigma_dp is not None and plan.central_steps is not None:
-                event = plain_mechanism(plan.sigma_dp, float(cohort), int(population), plan.sampling).event
-                epsilons[row, column] = rdp({event: plan.central_steps}, plan.target_delta, ORDERS[::6]).epsilon
+                mechanism = plain_mechanism(plan.sigma_dp, float(cohort), int(population), plan.sampling)
+                spent = mechanism.spent(plan.central_steps)
+                epsilons[row, column] = rdp(spent, plan.target_delta, ORDERS[::6]).epsilon
         progress("epsilons", row + 1, _GRID)
     return populations, cohorts, epsilons

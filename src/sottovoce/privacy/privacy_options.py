@@ -1,14 +1,16 @@
 """The options of participation and privacy, apart from torch, so that reading a preset stays fast."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from sottovoce.privacy.noise import AnyNoise, Gaussian
 
 Sampling = Literal["poisson", "fixed", "everyone"]
 ClippingName = Literal["none", "global", "uniform", "dim", "weighted"]
 RuleName = Literal["clip", "normalize"]
 SourceName = Literal["seeded", "secure"]
-GroupName = Literal["ln1", "wqkv", "wf", "ln2", "w1", "w2", "rest", "ln", "attention", "mlp"]
+LayerWeight = Annotated[float, Field(ge=1e-6, le=1e6)]
 
 
 class Participation(BaseModel):
@@ -49,7 +51,7 @@ class NoiseAnalysis(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    group: GroupName = Field(description="the parameter group: a kind of layer, or ln, attention, mlp")
+    group: str = Field(description="a group, kind or block of the encoder, such as mlp, ln1 or blocks.0")
     inside: float = Field(1.0, ge=0, le=1e3, description="factor of the noise on the group")
     outside: float = Field(1.0, ge=0, le=1e3, description="factor of the noise on everything else")
 
@@ -83,10 +85,14 @@ class Privacy(BaseModel):
         "none", description="none, global to C, or layer by layer: uniform, dim, weighted, with sum C_h^2 = C^2"
     )
     rule: RuleName = Field("clip", description="clip: the paper's; normalize: every layer to C_h once |delta| >= C")
-    mlp_weight: float = Field(1.0, ge=1e-6, le=1e6, description="beta of `weighted`, for MLP layers")
+    layer_weights: dict[str, LayerWeight] = Field(
+        default_factory=dict,
+        description="a_h of `weighted`: the weight of layers that consist of a group, such as mlp; 1 for all others",
+    )
     sigma_dp: float = Field(
         0.0, ge=0, le=1e6, description="std of the noise on the average, in units of C; 0: no noise"
     )
+    noise: AnyNoise = Field(default_factory=Gaussian, description="the noise mechanism: gaussian")
     target_delta: float = Field(1e-9, gt=0, lt=1, description="delta of the (epsilon, delta) claim")
     budget: Budget | None = Field(None, description="stops the run before the step that would spend more")
     noise_analysis: NoiseAnalysis | None = Field(None, description="other noise on a parameter group: voids the claim")

@@ -4,34 +4,32 @@ RUN/corpus           the store
 RUN/train.txt, ...   the users, and the speakers set apart for dev and test, one a line
 """
 
-import json
 from pathlib import Path
 
-from sottovoce.config import Config
-from sottovoce.data.population import split_by_count
-from sottovoce.data.prepare import Request, prepare
+from sottovoce.config import Config, Layer
+from sottovoce.data.preparation import prepare
+from sottovoce.data.selection import Selection
+from sottovoce.data.splits import split_by_count
 from sottovoce.data.store import Store
 from sottovoce.files import written_whole
 from sottovoce.processes import Progress
 
 
-def make_own_corpus(config: Config, run: Path, workers: int, progress: Progress) -> list[str]:
-    """Prepare the preset's corpus and split its speakers; return the settings that select them.
+def make_own_corpus(config: Config, run: Path, workers: int, progress: Progress) -> Layer:
+    """Prepare the preset's corpus and split its speakers; return the layer that selects them.
 
-    A preset that says how many speakers are set apart wants this; others get no settings.
+    A preset asks for this by its numbers of dev and test speakers. Other presets get an empty layer.
     """
     if not (config.users.dev_speakers and config.users.test_speakers):
-        return []
-    store = prepare(Request(config.corpus, config.joining), run / "corpus", workers, progress)
+        return Layer({})
+    store = prepare(config.corpus, run / "corpus", joining=config.joining, workers=workers, progress=progress)
     parts = _split(store, config.users.dev_speakers, config.users.test_speakers, config.seed)
-    settings = []
     for name, speakers in parts.items():
-        if not (run / f"{name}.txt").exists():  # a run goes on with the lists it has
+        if not (run / f"{name}.txt").exists():  # a run resumes with the lists it has
             with written_whole(run / f"{name}.txt") as file:
                 file.writelines(f"{speaker}\n".encode() for speaker in speakers)
-        places = {"store": run / "corpus", "speakers": run / f"{name}.txt"}
-        settings += [f"data.{name}.{key}={json.dumps(str(path))}" for key, path in places.items()]
-    return settings
+    data = {name: Selection(store=run / "corpus", speakers=run / f"{name}.txt") for name in parts}
+    return Layer({"data": data}, "the run's own corpus")
 
 
 def _split(store: Store, dev: int, test: int, seed: int) -> dict[str, list[str]]:

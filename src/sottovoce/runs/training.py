@@ -1,69 +1,45 @@
-"""What central and federated training share: a run that goes on, stops when asked, evaluates, saves and talks.
+"""The life of a training, central or federated: begin or resume, take steps, evaluate, save, finish.
 
-Promises: SIGTERM finishes the step and saves; a run killed or stopped at any moment goes on from its last checkpoint
+    training = Training.begin(context, may_change=..., data=...)
+    while training.progress.step < context.steps and not ...:
+        ...                                             # compute one step
+        training.step_done(line, loss=..., speed=...)
+        training.evaluate_or_save(evaluate_every=..., checkpoint_every=...)
+    training.finish()
+
+Promises: SIGTERM finishes the step and saves; a run killed or stopped at any moment resumes from its last checkpoint
 with the same counters and ends with the same bits; the last step is always evaluated; a model that is not finite is
-never saved; a run goes on only with the data it was started with.
+never saved; a run resumes only with the data it was started with.
 """
 
 import contextlib
-import signal
-import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from sottovoce.config import Config, Resolved
 from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection, require_disjoint
-from sottovoce.distributed import FINISHING, Group
+from sottovoce.distributed import Group
 from sottovoce.errors import DataError
-from sottovoce.evaluation.evaluate import Scores, evaluate, score
-from sottovoce.files import make_folder, only_writer
-from sottovoce.model.recogniser import Recogniser, load_recogniser
+from sottovoce.evaluation.evaluate import evaluate, score
+from sottovoce.files import make_folder, only_writer, sha256_of
+from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
+from sottovoce.model.roles import Trainable
 from sottovoce.optim import State
 from sottovoce.privacy.ledger import Ledger, Mark
-from sottovoce.runs.folder import Metrics, Run
+from sottovoce.runs.display import Display, MakeDisplay, NoDisplay, Status
+from sottovoce.runs.documents import Checkpoint, Evaluation, RunConfig
+from sottovoce.runs.evaluations import record_evaluations
+from sottovoce.runs.folder import Run
+from sottovoce.runs.metrics_log import MetricsWriter
+from sottovoce.runs.stop import Stop
 
-
-@dataclass
-class Status:
-    """What a display shows of a training."""
-
-    step: int
-    steps: int
-    loss: float | None
-    wer: float | None
-    speed: str
-    epsilon: float | None = None
-
-
-class Display(Protocol):
-    """Shows how far a training is."""
-
-    def __call__(self, status: Status) -> None:
-        """Show it."""
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-
-
-class NoDisplay:
-    """Shows nothing: other processes than rank 0 are silent."""
-
-    def __call__(self, status: Status) -> None:
-        """Show nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-MakeDisplay = Callable[[], Display]
-# Where data lies may change when a run goes on (its own corpus moves with it): a hash says whether it is the same.
+# Places of data may change when a run resumes (its own corpus moves with it): hashes tell whether it is the same data.
 _DATA_PLACES = ("data.train.store", "data.train.speakers", "data.dev.store", "data.dev.speakers")
 
 
@@ -78,167 +54,220 @@ def open_run(group: Group, folder: Path, make_display: MakeDisplay) -> Iterator[
         yield Run(folder), display
 
 
-VOTES = 2  # because it was asked to, and because time is up
-
-
-@dataclass
-class Stop:
-    """Whether to stop after the current step: asked for by a signal, or out of time."""
-
-    asked: bool = False
-    deadline: float | None = None
-    interrupted: bool = False  # by a signal, as all processes agreed
-    by_keyboard: bool = False
-
-    def listen(self) -> None:
-        """Take SIGTERM, and Ctrl-C the first time, as a wish to stop, not as an end."""
-        signal.signal(signal.SIGTERM, self._ask)
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._ask)
-
-    def _ask(self, number: int, _frame: FrameType | None) -> None:
-        self.asked = True
-        if number == signal.SIGINT:
-            self.by_keyboard = True
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            sys.stderr.write(FINISHING)
-
-    def votes(self) -> list[float]:
-        """Return this process' votes for stopping."""
-        return [float(self.asked), float(self.deadline is not None and time.monotonic() > self.deadline)]
-
-    def decide(self, votes: Sequence[float]) -> bool:
-        """Return whether to stop, from the sum of all processes' votes: the same answer everywhere."""
-        self.interrupted = votes[0] > 0
-        return any(votes)
-
-    def agreed(self, group: Group) -> bool:
-        """Ask all processes for their votes, and decide."""
-        return self.decide(group.sum_(torch.tensor(self.votes())).tolist())
-
-
-@dataclass
-class Training:
-    """One process' part in a training: its model, its optimizer, and where it writes (rank 0 only)."""
+@dataclass(frozen=True)
+class TrainingContext:
+    """Everything that one process trains with, fixed for the whole run. Only rank 0 writes and shows something."""
 
     resolved: Resolved
     group: Group
     run: Run
     recogniser: Recogniser
-    state: State
+    state: State  # of the optimizer
     dev: Population | None
     display: Display
     stop: Stop
+    steps: int  # how many to take
+
+
+@dataclass(frozen=True)
+class TrainingProgress:
+    """How far a training is. A checkpoint holds it."""
+
+    step: int = 0  # how many are done
+    evaluated: int = -1  # how many were done at the last evaluation
+    saved: int = -1  # how many were done at the last checkpoint
     best_wer: float | None = None
     last_wer: float | None = None
-    evaluated: int = -1  # after how many steps the last evaluation was
-    saved: int = -1  # after how many steps the last checkpoint was
-    timed: bool = True  # write times into the metrics; how long users take is private
-    began: float = 0.0
-    metrics: Metrics | None = None
-    events: bool = True  # write TensorBoard events, which hold times too
-    ledger: Ledger | None = None  # of rank 0, in a federated run
-    ledger_mark: Mark | None = None  # of the checkpoint that the run goes on from
 
+    @classmethod
+    def at(cls, checkpoint: Checkpoint) -> "TrainingProgress":
+        """Return the progress that a checkpoint holds."""
+        step = checkpoint.step
+        return cls(step, checkpoint.evaluated, step, checkpoint.best_wer, checkpoint.last_wer)
+
+    def after_evaluation(self, wer: float | None) -> "TrainingProgress":
+        """Return the progress after an evaluation; without a dev set there is no WER."""
+        if wer is None:
+            return replace(self, evaluated=self.step)
+        best = wer if self.best_wer is None else min(wer, self.best_wer)
+        return replace(self, evaluated=self.step, best_wer=best, last_wer=wer)
+
+    def checkpoint(self, optimizer_steps: int, ledger: Mark | None) -> Checkpoint:
+        """Return the document that holds this progress."""
+        return Checkpoint(
+            step=self.step,
+            optimizer_steps=optimizer_steps,
+            best_wer=self.best_wer,
+            last_wer=self.last_wer,
+            evaluated=self.evaluated,
+            ledger=ledger,
+        )
+
+
+@dataclass(frozen=True)
+class TrainingLog:
+    """The metrics of a run with the time since its first start, on rank 0; other processes write nothing."""
+
+    writer: MetricsWriter | None
+    began: float
+    timed: bool  # add the time to every line; in federated runs it depends on private data
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """The seconds trained so far, those before a resumption included."""
+        return time.monotonic() - self.began
+
+    def write(self, step: int, line: Mapping[str, Any]) -> None:
+        """Add a line."""
+        if self.writer is not None:
+            elapsed = {"elapsed_seconds": self.elapsed_seconds} if self.timed else {}
+            self.writer.write({"step": step, **line, **elapsed})
+
+    def close(self) -> None:
+        """Close the metrics."""
+        if self.writer is not None:
+            self.writer.close()
+
+
+@dataclass
+class Training:
+    """One process' part in a run, from its beginning or resumption to its end."""
+
+    context: TrainingContext
+    progress: TrainingProgress
+    log: TrainingLog
+    ledger_mark: Mark | None = None  # of the checkpoint that the run resumes from
+    ledger: Ledger | None = None  # of a federated run, on rank 0
+
+    @classmethod
     def begin(
-        self, may_change: Collection[str], hashes: Mapping[str, str | None], max_minutes: float | None = None
-    ) -> int:
-        """Start the run or take it up again, on data with the same hashes; return how many steps are done."""
-        if self.group.leads:
-            config = self.resolved.config.model_dump(mode="json")
-            self.run.begin(config, self.resolved.sources, hashes, {*may_change, *_DATA_PLACES})
-        self.group.barrier()
-        counters = self.run.load(self.recogniser, self.state)
-        done = 0
-        self.ledger_mark = None if counters is None or "ledger" not in counters else Mark(**counters["ledger"])
-        if counters is not None:
-            done = self.saved = counters["step"]
-            self.evaluated = counters["evaluated"]
-            self.best_wer, self.last_wer = counters["best_wer"], counters["last_wer"]
-        if len(set(self.group.gather(done))) > 1:
-            raise DataError(f"Not every process sees the checkpoints in {self.run.path}. Use a folder that all share.")
-        elapsed = self.group.from_leader(self.run.cut_metrics(done, self.evaluated) if self.group.leads else 0.0)
-        self.began = time.monotonic() - elapsed
-        self.stop.deadline = None if max_minutes is None else self.began + 60 * max_minutes
-        self.stop.listen()
-        self.metrics = Metrics(self.run, done, events=self.events) if self.group.leads else None
-        return done
+        cls,
+        context: TrainingContext,
+        *,
+        may_change: Collection[str],
+        data: Mapping[str, str | None],
+        max_minutes: float | None = None,
+        timed: bool = True,
+        events: bool = True,
+    ) -> "Training":
+        """Start the run or resume it, with data of the same hashes; `events` also writes TensorBoard events."""
+        group, run, resolved = context.group, context.run, context.resolved
+        if group.leads:
+            config = resolved.config.model_dump(mode="json")
+            begun = RunConfig(config=config, data=dict(data), sources=dict(resolved.sources))
+            run.begin(begun, {*may_change, *_DATA_PLACES})
+        group.barrier()
+        checkpoint = run.load(context.recogniser, context.state)
+        progress = TrainingProgress() if checkpoint is None else TrainingProgress.at(checkpoint)
+        if len(set(group.gather(progress.step))) > 1:
+            raise DataError(f"Not every process sees the checkpoints in {run.path}. Use a folder that all share.")
+        elapsed = group.from_leader(run.log.cut(progress.step, progress.evaluated) if group.leads else 0.0)
+        began = time.monotonic() - elapsed
+        context.stop.deadline = None if max_minutes is None else began + 60 * max_minutes
+        context.stop.listen()
+        writer = MetricsWriter(run.path, progress.step, events=events) if group.leads else None
+        mark = None if checkpoint is None else checkpoint.ledger
+        return cls(context, progress, TrainingLog(writer, began, timed), mark)
 
-    def write(self, done: int, line: dict[str, Any]) -> None:
-        """Add a line to the metrics."""
-        if self.metrics is not None:
-            elapsed = {"elapsed_seconds": time.monotonic() - self.began} if self.timed else {}
-            self.metrics.write({"step": done, **line, **elapsed})
+    @property
+    def stop(self) -> Stop:
+        """The requests to stop."""
+        return self.context.stop
 
-    def evaluate(self, done: int) -> None:
-        """Evaluate on dev, if there is one, and save a checkpoint."""
-        best = False
-        self.evaluated = done
-        if self.dev is not None:
-            result = self.scores(self.dev)
-            best = self.best_wer is None or result.wer < self.best_wer
-            self.last_wer = result.wer
-            self.best_wer = result.wer if best or self.best_wer is None else self.best_wer
-            self.write(done, {"dev_loss": result.loss, "dev_wer": result.wer, "dev_cer": result.cer})
-        self.save(done, best=best)
+    def step_done(
+        self, line: Mapping[str, Any], *, loss: float | None, speed: str, epsilon: float | None = None
+    ) -> None:
+        """Count a step, write its line into the metrics and show the progress."""
+        self.progress = replace(self.progress, step=self.progress.step + 1)
+        step = self.progress.step
+        self.log.write(step, line)
+        self.context.display(Status(step, self.context.steps, loss, self.progress.last_wer, speed, epsilon))
 
-    def scores(self, population: Population) -> Scores:
-        """Return how well the model recognises a population."""
-        return score(evaluate(self.recogniser, population.store, population.all_rows(), self.group))
+    def evaluate_or_save(self, *, evaluate_every: int, checkpoint_every: int) -> bool:
+        """Evaluate or save where the number of steps calls for it; return whether the model was evaluated."""
+        if self.progress.step % evaluate_every == 0:
+            self.evaluate()
+            return True
+        if self.progress.step % checkpoint_every == 0:
+            self.save()
+        return False
 
-    def save(self, done: int, *, best: bool = False) -> None:
-        """Save a checkpoint, unless it is there already; a model that is not finite is never saved."""
-        if self.saved == done and self.evaluated != done:
+    def evaluate(self) -> None:
+        """Evaluate on dev, where there is a dev set, and save a checkpoint."""
+        dev, before = self.context.dev, self.progress
+        if dev is None:
+            self.progress = before.after_evaluation(None)
+            self.save()
             return
-        if not bool(torch.isfinite(self.recogniser.flat.theta).all()):
-            raise DataError(f"The model is not finite after {done} steps. Nothing was overwritten; lower the rates.")
-        self.saved = done
-        if self.group.leads:
-            counters: dict[str, Any] = {
-                "best_wer": self.best_wer,
-                "last_wer": self.last_wer,
-                "evaluated": self.evaluated,
-            }
-            if self.ledger is not None:
-                counters["ledger"] = asdict(self.ledger.mark)
-            self.run.save(done, self.recogniser, self.state, counters, best=best)
-        self.group.barrier()
+        scores = score(evaluate(self.context.recogniser, dev.store, dev.all_rows(), self.context.group))
+        self.progress = before.after_evaluation(scores.wer)
+        line = {"dev_loss": scores.loss, "dev_wer": scores.wer, "dev_cer": scores.cer}
+        self.log.write(self.progress.step, line)
+        self.save(best=before.best_wer is None or scores.wer < before.best_wer)
 
-    def finish(self, done: int) -> None:
-        """Save and, unless a signal interrupted the training, evaluate what was not; close the metrics.
+    def save(self, *, best: bool = False) -> None:
+        """Save a checkpoint, unless this step has one with the same evaluation.
 
-        An interrupted training is not evaluated: there may be no time, and it will go on as if nothing had happened.
+        Raise DataError, and save nothing, where the model is not finite.
+        """
+        context, step = self.context, self.progress.step
+        if self.progress.saved == step and self.progress.evaluated != step:
+            return
+        if not bool(torch.isfinite(context.recogniser.flat.theta).all()):
+            raise DataError(f"The model is not finite after {step} steps. Nothing was overwritten; lower the rates.")
+        self.progress = replace(self.progress, saved=step)
+        if context.group.leads:
+            mark = None if self.ledger is None else self.ledger.mark
+            checkpoint = self.progress.checkpoint(context.state.steps, mark)
+            context.run.save(checkpoint, context.recogniser, context.state, best=best)
+        context.group.barrier()
+
+    def finish(self) -> None:
+        """Save the last model and evaluate it, unless that was done; close the metrics.
+
+        A training that a signal interrupted is not evaluated: there may be no time, and resuming must take the same
+        course as if it had never stopped.
         """
         if self.stop.interrupted:
-            if self.saved != done:
-                self.save(done)
-        elif self.evaluated != done:
-            self.evaluate(done)
-        if self.metrics is not None:
-            self.metrics.close()
+            if self.progress.saved != self.progress.step:
+                self.save()
+        elif self.progress.evaluated != self.progress.step:
+            self.evaluate()
+        self.log.close()
         if self.stop.by_keyboard:
             raise KeyboardInterrupt
 
+    def record_evaluations(self, test: Population | None) -> Mapping[str, Evaluation]:
+        """Evaluate the last model on dev and test, speaker by speaker; keep the figures and return them."""
+        context = self.context
+        populations = {"dev": context.dev, "test": test}
+        return record_evaluations(context.run.path, self.progress.step, context.recogniser, populations, context.group)
 
-def hashes(**data: Population | None) -> dict[str, str | None]:
-    """Return what tells the data of a run from other data."""
-    return {name: None if part is None else part.hash for name, part in data.items()}
+
+def data_hashes(config: Config, run: Run, **populations: Population | None) -> dict[str, str | None]:
+    """Return the hashes that identify the run's data, and its seed model where it starts from one."""
+    hashes = {name: None if population is None else population.hash for name, population in populations.items()}
+    if config.data.seed_model is not None and not run.begun:
+        hashes["seed_model"] = sha256_of(model_path(config.data.seed_model))
+    return hashes
 
 
-def start_model(config: Config, data: Population, *, fresh: bool) -> Recogniser:
-    """Return the seed model, or a model at random; a run that goes on takes its model from its checkpoint."""
+def start_model(config: Config, data: Population, *, fresh: bool, trainable: Trainable = "all") -> Recogniser:
+    """Return the seed model, or a model with random parameters; a resumed run loads its checkpoint later.
+
+    Parameters outside `trainable` are frozen.
+    """
     device = config.hardware.open()
     if config.data.seed_model is None or not fresh:
-        recogniser = Recogniser.make(config.model, data.store.token_set, device).initialise(config.seed)
+        recogniser = Recogniser.make(config.model, data.store.token_set, device, trainable).initialise(config.seed)
     else:
         recogniser = load_recogniser(config.data.seed_model, device)
-        no_shape = {"dropout", "layer_drop", "norm_scale"}
-        if recogniser.options.model_dump(exclude=no_shape) != config.model.model_dump(exclude=no_shape):
+        if not recogniser.options.same_shape(config.model):
             raise DataError(
                 f"{config.data.seed_model} has another shape than model.* of the preset. Choose the preset it was "
                 "trained with, or set model.* to its shape (see `sotto model`)."
             )
-        recogniser = recogniser.with_options(config.model)
+        recogniser = recogniser.with_options(config.model, trainable)
     recogniser.require_store(data.store)
     config.hardware.speed_up_(recogniser.encoder)
     return recogniser
@@ -247,7 +276,7 @@ def start_model(config: Config, data: Population, *, fresh: bool) -> Recogniser:
 def open_held_out(
     name: str, selection: Selection | None, train: Population, recogniser: Recogniser
 ) -> Population | None:
-    """Return what is evaluated on, dev or test: disjoint from training, in the model's language."""
+    """Return the population of dev or test: disjoint from training, in the model's language."""
     if selection is None:
         return None
     held_out = selection.open()

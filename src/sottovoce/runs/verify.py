@@ -1,21 +1,21 @@
-"""Whether a run's ledger is whole: its chain, its numbers, and what every checkpoint says of it."""
+"""Verifying a run's ledger: its chain of hashes, its numbers, and the checkpoints that name it."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sottovoce.errors import PrivacyError
-from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, pld_with, rdp_with
+from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, pld, rdp
 from sottovoce.privacy.claims import Account, open_account
 from sottovoce.privacy.ledger import LEDGER_FILE, line_hash, read_ledger
-from sottovoce.runs.folder import CHECKPOINT_FILE, read_json
+from sottovoce.privacy.ledger_header import LedgerHeader
+from sottovoce.runs.documents import Checkpoint, Result
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found to hold."""
+    """The contents of a ledger that was verified."""
 
     lines: int
     releases: int
@@ -24,7 +24,7 @@ class Verified:
 
 
 def verify(run: Path) -> Verified:
-    """Check the ledger of a run; raise PrivacyError with the first thing that does not hold."""
+    """Check the ledger of a run; raise PrivacyError with the first contradiction."""
     path = run / LEDGER_FILE
     account = open_account(run)
     lines = read_ledger(path)
@@ -33,45 +33,43 @@ def verify(run: Path) -> Verified:
     epsilon = _verify_releases(path, account, releases)
     _verify_ends(path, account, lines)
     hashes = [line_hash(line) for line in lines]
-    checkpoints = 0
-    for file in sorted((run / "checkpoints").glob(f"[0-9]*/{CHECKPOINT_FILE}")):
-        counters = read_json(file)
-        mark = counters.get("ledger")
-        if mark is None:
-            raise PrivacyError(f"{file} does not name the ledger.")
-        if mark["lines"] > len(lines):
-            raise PrivacyError(
-                f"{path} has {len(lines)} lines, but {file} was saved after {mark['lines']}: it was cut."
-            )
-        if hashes[mark["lines"] - 1] != mark["head"]:
-            raise PrivacyError(f"{path} is not the ledger that {file} was saved with: it was changed.")
-        steps = {line["step"] for line in lines[: mark["lines"]] if "release" in line}
-        missing = set(range(counters["step"])) - steps
-        if missing:
-            raise PrivacyError(f"{file} is after {counters['step']} steps, but step {min(missing)} was not charged.")
-        checkpoints += 1
-    return Verified(len(lines), len(releases), checkpoints, epsilon)
+    checkpoints = sorted((run / "checkpoints").glob(f"[0-9]*/{Checkpoint.FILE}"))
+    for file in checkpoints:
+        _verify_checkpoint(path, file, lines, hashes)
+    return Verified(len(lines), len(releases), len(checkpoints), epsilon)
 
 
-def _verify_header(path: Path, header: Mapping[str, Any]) -> None:
+def _verify_checkpoint(path: Path, file: Path, lines: list[dict[str, Any]], hashes: list[str]) -> None:
+    """Check that the ledger holds the lines that a checkpoint was saved after, and every step before it."""
+    checkpoint = Checkpoint.read(file.parent)
+    mark = checkpoint.ledger
+    if mark is None:
+        raise PrivacyError(f"{file} does not name the ledger.")
+    if mark.lines > len(lines):
+        raise PrivacyError(f"{path} has {len(lines)} lines, but {file} was saved after {mark.lines}: it was cut.")
+    if hashes[mark.lines - 1] != mark.head:
+        raise PrivacyError(f"{path} is not the ledger that {file} was saved with: it was changed.")
+    steps = {line["step"] for line in lines[: mark.lines] if "release" in line}
+    missing = set(range(checkpoint.step)) - steps
+    if missing:
+        raise PrivacyError(f"{file} is after {checkpoint.step} steps, but step {min(missing)} was not charged.")
+
+
+def _verify_header(path: Path, header: LedgerHeader) -> None:
     """Check that z and q follow from what the header says of noise and cohorts."""
-    scale = header["weight_bound"] * header["sensitivity"]
-    expected = {
-        "z": header["sigma_dp"] * header["divisor"] / scale,
-        "sampling_prob": header["cohort_size"] / header["population"],
-    }
-    for key, value in expected.items():
-        if not math.isclose(header[key], value, rel_tol=1e-9):
-            raise PrivacyError(f"{path}: the header says {key}={header[key]:g}; it is {value:g}.")
-    fixed = header["sampling"] == "fixed"
-    if header["adjacency"] not in (None, REPLACE if fixed else ADD_OR_REMOVE):
-        raise PrivacyError(f"{path}: the adjacency does not fit cohorts that are {header['sampling']}.")
+    z = header.sigma_dp * header.divisor / (header.weight_bound * header.sensitivity)
+    sampling_prob = header.cohort_size / header.population
+    for key, stated, value in (("z", header.z, z), ("sampling_prob", header.sampling_prob, sampling_prob)):
+        if not math.isclose(stated, value, rel_tol=1e-9):
+            raise PrivacyError(f"{path}: the header says {key}={stated:g}; it is {value:g}.")
+    if header.adjacency not in (None, REPLACE if header.sampling == "fixed" else ADD_OR_REMOVE):
+        raise PrivacyError(f"{path}: the adjacency does not fit cohorts that are {header.sampling}.")
 
 
 def _verify_releases(path: Path, account: Account, releases: list[dict[str, Any]]) -> float | None:
     """Check the numbers of the releases and their epsilons; return the last one."""
     epsilon = None
-    void = account.header["adjacency"] is None
+    void = not account.header.guaranteed
     for number, line in enumerate(releases, 1):
         if line["release"] != number:
             raise PrivacyError(f"{path}: release {number} is missing.")
@@ -80,7 +78,7 @@ def _verify_releases(path: Path, account: Account, releases: list[dict[str, Any]
             raise PrivacyError(f"{path}: the epsilon of release {number} does not fit the header.")
         if void:
             continue
-        least = rdp_with(account.extra_after(number), {account.event: number}, account.target_delta).epsilon
+        least = rdp(account.spent_after(number), account.target_delta).epsilon
         if not math.isfinite(epsilon) or epsilon < least * (1 - 1e-9):
             raise PrivacyError(f"{path}: release {number} claims epsilon {epsilon:g}; it is {least:g}.")
     return epsilon
@@ -91,20 +89,25 @@ def _verify_ends(path: Path, account: Account, lines: list[dict[str, Any]]) -> N
     ends = [(number, line) for number, line in enumerate(lines) if "finished" in line]
     for number, line in ends:
         made = sum("release" in before for before in lines[:number])
-        _verify_end(path, account, line, made)
-    result = path.parent / "result.json"
-    if result.is_file():
+        _verify_end(path, account, Result.model_validate(line), made)
+    result = Result.find(path.parent)
+    if result is not None:
+        file = path.parent / Result.FILE
         if not ends:
-            raise PrivacyError(f"{path} does not say how the run ended, but {result} is there: a line was cut off.")
-        _verify_end(result, account, read_json(result), account.releases)
+            raise PrivacyError(f"{path} does not say how the run ended, but {file} is there: a line was cut off.")
+        _verify_end(file, account, result, account.releases)
 
 
-def _verify_end(path: Path, account: Account, line: Mapping[str, Any], made: int) -> None:
-    if line["releases"] != made:
-        raise PrivacyError(f"{path}: it says {line['releases']} releases; there were {made}.")
-    if account.header["adjacency"] is None:
+def _verify_end(path: Path, account: Account, end: Result, made: int) -> None:
+    """Check the releases and epsilons of an end: those of a line of the ledger, or of the result."""
+    if end.releases != made:
+        raise PrivacyError(f"{path}: it says {end.releases} releases; there were {made}.")
+    if not account.header.guaranteed:
         return
-    what = (account.extra_after(made), {account.event: made}, account.target_delta)
-    for key, least in (("epsilon_rdp", rdp_with(*what).epsilon), ("epsilon_pld", pld_with(*what).epsilon)):
-        if line[key] is not None and least is not None and line[key] < least * (1 - 1e-6):
-            raise PrivacyError(f"{path}: it says {key} {line[key]:g}; it is {least:g}.")
+    spent, delta = account.spent_after(made), account.target_delta
+    for name, claimed, least in (
+        ("epsilon_rdp", end.epsilon_rdp, rdp(spent, delta).epsilon),
+        ("epsilon_pld", end.epsilon_pld, pld(spent, delta).epsilon),
+    ):
+        if claimed is not None and least is not None and claimed < least * (1 - 1e-6):
+            raise PrivacyError(f"{path}: it says {name} {claimed:g}; it is {least:g}.")

@@ -1,32 +1,30 @@
-"""Every kind of corpus, each with one verb: read."""
+"""Kinds of corpora, one file each: a frozen spec whose verb `read` returns every utterance, or says why it cannot.
 
-from pathlib import Path
-from typing import Annotated
+    LibriSpeech   the folders it is distributed in
+    CommonVoice   the layout of version 13
+    Table         any TSV, CSV, JSONL or Parquet table of recordings
+    Lhotse        manifests of recordings and supervisions
+    Synthetic     speech that eSpeak NG generates
 
-from pydantic import Field
+To add a kind, write one file with a `CorpusSpec` and add it to `AnyCorpus`.
+"""
 
+from sottovoce.data.corpora.any_corpus import AnyCorpus, CorpusOption, read_corpus
 from sottovoce.data.corpora.commonvoice import CommonVoice
 from sottovoce.data.corpora.lhotse import Lhotse
 from sottovoce.data.corpora.librispeech import LibriSpeech
-from sottovoce.data.corpora.synthetic import Synthetic, generate
+from sottovoce.data.corpora.spec import CorpusSpec
+from sottovoce.data.corpora.synthetic import Synthetic
 from sottovoce.data.corpora.table import Table
-from sottovoce.data.manifest import Corpus
-from sottovoce.processes import Progress
 
-__all__ = ["AnyCorpus", "CommonVoice", "CorpusOption", "Lhotse", "LibriSpeech", "Synthetic", "Table", "read_corpus"]
-
-AnyCorpus = LibriSpeech | CommonVoice | Table | Lhotse | Synthetic
-CorpusOption = Annotated[AnyCorpus, Field(discriminator="kind")]
-
-
-def read_corpus(spec: AnyCorpus, folder: Path, workers: int, progress: Progress) -> Corpus:
-    """Find the utterances of a corpus; a synthetic one is made inside `folder` first."""
-    if isinstance(spec, Synthetic):
-        index = generate(spec, folder, workers, lambda done, total: progress("speech", done, total))
-        return Table(
-            file=index,
-            language=spec.languages,
-            language_column="language",
-            label=spec.label,
-        ).read()
-    return spec.read()
+__all__ = [
+    "AnyCorpus",
+    "CommonVoice",
+    "CorpusOption",
+    "CorpusSpec",
+    "Lhotse",
+    "LibriSpeech",
+    "Synthetic",
+    "Table",
+    "read_corpus",
+]

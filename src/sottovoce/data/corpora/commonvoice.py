@@ -19,8 +19,10 @@ class CommonVoice(CorpusSpec):
 
     kind: Literal["commonvoice"] = "commonvoice"
     root: Path = Field(description="the folder that holds en/, fr/ or de/ (cv-corpus-13.0-2023-03-09)")
-    language: Literal["en", "fr", "de"] = Field(description="the language to read")
-    split: Literal["train", "dev", "test", "validated"] = Field(description="which of the .tsv files to read")
+    language: Literal["en", "fr", "de"] = Field(description="the language to read: en, fr or de")
+    split: Literal["train", "dev", "test", "validated"] = Field(
+        "train", description="the .tsv file to read: train, dev, test or validated"
+    )
 
     def read(self) -> Corpus:
         """Find every clip that the split lists."""

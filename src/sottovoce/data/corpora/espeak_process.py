@@ -48,7 +48,7 @@ class EspeakError(Exception):
     """The engine refused a call, or would have done something else than asked."""
 
 
-class Engine:
+class EspeakEngine:
     """The library, loaded and initialised; one per process."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Engine:
 
 def speak_document(document: dict[str, Any], output: BinaryIO) -> None:
     """Speak the sentences of one document and write them in the framing of the module docstring."""
-    engine = Engine()
+    engine = EspeakEngine()
     engine.choose(document["voice"], rate=document["rate"], pitch=document["pitch"], range=document["range"])
     sentences = [engine.speak(sentence) for sentence in document["sentences"]]
     item_bytes = array.array("h").itemsize

@@ -25,7 +25,7 @@ from sottovoce.errors import ConfigError
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
-class Source:
+class GrammarSource:
     """A grammar as its file has it: all templates and all entries, in order."""
 
     def __init__(self, templates: list[str], slots: dict[str, list[str]]) -> None:
@@ -46,7 +46,7 @@ class Source:
 class _Cut:
     """A part of a grammar that grows until its vocabulary is full."""
 
-    def __init__(self, source: Source, limit: float) -> None:
+    def __init__(self, source: GrammarSource, limit: float) -> None:
         self._source = source
         self._limit = limit
         self._taken: dict[str, int] = {}  # slot -> how many of its entries were considered
@@ -91,7 +91,7 @@ class _Cut:
         return self
 
 
-def _smallest(source: Source) -> int:
+def _smallest(source: GrammarSource) -> int:
     cut = _Cut(source, np.inf)
     cut.add_template(source.templates[0])
     return len(cut.words)
@@ -110,7 +110,7 @@ class Grammar:
     @classmethod
     def load(cls, language: str, vocabulary: int) -> Self:
         """Return the grammar of a language, cut to at most `vocabulary` distinct words."""
-        source = Source.read(language)
+        source = GrammarSource.read(language)
         smallest, largest = _smallest(source), len(_Cut(source, np.inf).fill().words)
         if not smallest <= vocabulary <= largest:
             raise ConfigError(f"Expected {smallest} <= vocabulary={vocabulary} <= {largest} for language {language}.")

@@ -30,7 +30,7 @@ class Lhotse(CorpusSpec):
     kind: Literal["lhotse"] = "lhotse"
     recordings: Path = Field(description="the manifest of recordings (.jsonl or .json, also .gz)")
     supervisions: Path = Field(description="the manifest of supervisions (.jsonl or .json, also .gz)")
-    language: Literal["en", "fr", "de"] = Field("en", description="the language of the text")
+    language: Literal["en", "fr", "de"] = Field("en", description="the language of the text: en, fr or de")
     audio_root: Path | None = Field(None, description="where relative paths start (default: the manifest, then here)")
     label: str | None = Field(None, description="the name shown in statistics (default: the supervisions' name)")
 
@@ -42,14 +42,14 @@ class Lhotse(CorpusSpec):
         return Corpus(label, self.audio_root or self.recordings.parent, (self.language,), self._rows())
 
     def _rows(self) -> Iterator[Entry | Rejection]:
-        recordings: dict[str, _Recording] = {}
+        recordings: dict[str, _LhotseRecording] = {}
         for recording in _read(self.recordings):
             name = str(recording.get("id"))
-            recordings[name] = _Recording.of(recording) if name not in recordings else _Recording.twice()
+            recordings[name] = _LhotseRecording.of(recording) if name not in recordings else _LhotseRecording.twice()
         for supervision in _read(self.supervisions):
             yield self._entry(supervision, recordings)
 
-    def _entry(self, supervision: Json, recordings: "dict[str, _Recording]") -> Entry | Rejection:
+    def _entry(self, supervision: Json, recordings: "dict[str, _LhotseRecording]") -> Entry | Rejection:
         utterance, speaker = str(supervision.get("id") or ""), str(supervision.get("speaker") or "")
         if not utterance:
             return Rejection("", speaker, Reason.MALFORMED_ROW, "a supervision without an id")
@@ -86,7 +86,7 @@ class Lhotse(CorpusSpec):
 
 
 @dataclass(frozen=True, slots=True)
-class _Recording:
+class _LhotseRecording:
     """What is needed of a recording: its files with their channels, or why it cannot be used."""
 
     files: tuple[tuple[str, tuple[int, ...]], ...]
@@ -95,19 +95,19 @@ class _Recording:
     fault: str | None
 
     @classmethod
-    def of(cls, recording: Json) -> "_Recording":
+    def of(cls, recording: Json) -> "_LhotseRecording":
         try:
             return cls._usable(recording)
         except (ValueError, TypeError, KeyError, AttributeError) as fault:
             return cls((), 1.0, 0.0, str(fault) or type(fault).__name__)
 
     @classmethod
-    def twice(cls) -> "_Recording":
+    def twice(cls) -> "_LhotseRecording":
         """Return what stands for two recordings of the same name: neither can be trusted."""
         return cls((), 1.0, 0.0, "two recordings have this id")
 
     @classmethod
-    def _usable(cls, recording: Json) -> "_Recording":
+    def _usable(cls, recording: Json) -> "_LhotseRecording":
         for source in recording["sources"]:
             if source["type"] != "file":
                 raise ValueError(f"a source of type {source['type']!r}, not a file")

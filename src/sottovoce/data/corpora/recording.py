@@ -23,7 +23,7 @@ import numpy.typing as npt
 from sottovoce.errors import ConfigError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
 
-Samples = npt.NDArray[np.float64]
+Signal = npt.NDArray[np.float64]
 Generator = np.random.Generator
 
 _BAND_ORDER = 8  # 48 dB per octave, 3 dB at the edges
@@ -75,24 +75,24 @@ class Recording:
             sound = sound + noise * np.sqrt(ratio * 10 ** (-self.snr_db / 10))
         return self._levelled(sound).astype(np.float32)
 
-    def _room(self, samples: Samples, rng: Generator) -> Samples:
+    def _room(self, samples: Signal, rng: Generator) -> Signal:
         if self.reverb_seconds == 0:
             return samples
         return _convolved(samples, room_response(self.reverb_seconds, rng))
 
-    def _microphone(self, samples: Samples) -> Samples:
+    def _microphone(self, samples: Signal) -> Signal:
         if self.band_hz is None:
             return samples
         low, high = self.band_hz
         return _shaped(samples, lambda hertz: _band_gain(hertz, low, high))
 
-    def _levelled(self, samples: Samples) -> Samples:
+    def _levelled(self, samples: Signal) -> Signal:
         gain = 10 ** (self.level_db / 20) / np.sqrt(_power(samples))
-        result: Samples = samples * min(gain, 1 / np.abs(samples).max())
+        result: Signal = samples * min(gain, 1 / np.abs(samples).max())
         return result
 
 
-def room_response(reverb_seconds: float, rng: Generator) -> Samples:
+def room_response(reverb_seconds: float, rng: Generator) -> Signal:
     """Return the response of a room: the direct sound, then noise that falls by 60 dB in `reverb_seconds`."""
     count = round(reverb_seconds * SAMPLE_RATE_HZ)
     seconds = np.arange(count) / SAMPLE_RATE_HZ
@@ -103,29 +103,29 @@ def room_response(reverb_seconds: float, rng: Generator) -> Samples:
     return tail
 
 
-def white_noise(count: int, rng: Generator) -> Samples:
+def white_noise(count: int, rng: Generator) -> Signal:
     """Return noise with the same power at every frequency."""
     return rng.standard_normal(count)
 
 
-def pink_noise(count: int, rng: Generator) -> Samples:
+def pink_noise(count: int, rng: Generator) -> Signal:
     """Return noise whose power falls by 3 dB per octave."""
     return _shaped(white_noise(count, rng), lambda hertz: np.maximum(hertz, _LOWEST_NOISE_HZ) ** -0.5)
 
 
-def speech_shaped_noise(count: int, rng: Generator) -> Samples:
+def speech_shaped_noise(count: int, rng: Generator) -> Signal:
     """Return steady noise with about the long-term spectrum of speech."""
     return _shaped(white_noise(count, rng), lambda hertz: np.maximum(hertz / _SPEECH_CORNER_HZ, 1) ** -1.5)
 
 
-def babble_noise(count: int, rng: Generator) -> Samples:
+def babble_noise(count: int, rng: Generator) -> Signal:
     """Return speech-shaped noise that swells and fades at the pace of syllables, as a few voices do."""
     slow = _shaped(white_noise(count, rng), lambda hertz: np.exp(-((hertz / _BABBLE_SYLLABLES_HZ) ** 2)))
-    envelope: Samples = np.exp(slow / np.sqrt(_power(slow)) / 2)
+    envelope: Signal = np.exp(slow / np.sqrt(_power(slow)) / 2)
     return speech_shaped_noise(count, rng) * envelope
 
 
-def hum_noise(count: int, rng: Generator) -> Samples:
+def hum_noise(count: int, rng: Generator) -> Signal:
     """Return the hum of mains: partials of 50 Hz, each weaker than the one before, over a floor of white noise."""
     phase = 2 * np.pi * _HUM_HZ * np.arange(count) / SAMPLE_RATE_HZ
     hum = 0.05 * white_noise(count, rng)
@@ -134,7 +134,7 @@ def hum_noise(count: int, rng: Generator) -> Samples:
     return hum
 
 
-NOISES: dict[str, Callable[[int, Generator], Samples]] = {
+NOISES: dict[str, Callable[[int, Generator], Signal]] = {
     "white": white_noise,
     "pink": pink_noise,
     "speech": speech_shaped_noise,
@@ -143,22 +143,22 @@ NOISES: dict[str, Callable[[int, Generator], Samples]] = {
 }
 
 
-def _band_gain(hertz: Samples, low: float, high: float) -> Samples:
+def _band_gain(hertz: Signal, low: float, high: float) -> Signal:
     """Return the amplitude response of a Butterworth band-pass filter."""
-    gain: Samples = 1 / np.sqrt(1 + (hertz / high) ** (2 * _BAND_ORDER))
+    gain: Signal = 1 / np.sqrt(1 + (hertz / high) ** (2 * _BAND_ORDER))
     if low > 0:
         gain /= np.sqrt(1 + (low / np.maximum(hertz, low / 100)) ** (2 * _BAND_ORDER))
     return gain
 
 
-def _shaped(samples: Samples, gain_at: Callable[[Samples], Samples]) -> Samples:
+def _shaped(samples: Signal, gain_at: Callable[[Signal], Signal]) -> Signal:
     """Filter without delay: multiply the spectrum by a gain; zeros after the end keep it from meeting the start."""
     size = _fft_size(2 * len(samples))
     hertz = np.fft.rfftfreq(size, 1 / SAMPLE_RATE_HZ).astype(np.float64)
     return np.fft.irfft(np.fft.rfft(samples, size) * gain_at(hertz), size)[: len(samples)]
 
 
-def _convolved(samples: Samples, response: Samples) -> Samples:
+def _convolved(samples: Signal, response: Signal) -> Signal:
     """Convolve, and cut to the length of the samples."""
     size = _fft_size(len(samples) + len(response))
     return np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(response, size), size)[: len(samples)]
@@ -168,5 +168,5 @@ def _fft_size(least: int) -> int:
     return 1 << (least - 1).bit_length()
 
 
-def _power(samples: Samples) -> float:
+def _power(samples: Signal) -> float:
     return float(np.mean(samples**2))

@@ -33,7 +33,7 @@ from pydantic import Field, field_validator
 from sottovoce.data.corpora.grammar import Grammar
 from sottovoce.data.corpora.recording import Recording
 from sottovoce.data.corpora.spec import CorpusSpec
-from sottovoce.data.corpora.voices import Amount, Conditions, Domain, Language, Speaker, draw_speaker
+from sottovoce.data.corpora.voices import Conditions, Domain, Language, Speaker, UtteranceCounts, draw_speaker
 from sottovoce.errors import DataError, SottoError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
 from sottovoce.files import make_folder, only_writer, sync_folder, write_json, written_whole
@@ -137,11 +137,11 @@ class Synthetic(CorpusSpec):
 
 def speakers_of(options: Synthetic) -> list[Speaker]:
     """Return the speakers, sorted by name; languages and domains take turns until there are enough."""
-    amount = Amount(options.mean_utterances, options.tail, options.max_utterances)
+    counts = UtteranceCounts(options.mean_utterances, options.tail, options.max_utterances)
     conditions = Conditions(options.clean_snr_db, options.least_snr_db, options.band_share, options.reverb_share)
     cells = [(language, domain) for domain in options.domains for language in options.languages]
     turns = ((*cells[turn % len(cells)], turn // len(cells)) for turn in range(options.speakers))
-    drawn = (draw_speaker(options.seed, *turn, amount, conditions, options.voices) for turn in turns)
+    drawn = (draw_speaker(options.seed, *turn, counts, conditions, options.voices) for turn in turns)
     return sorted(drawn, key=lambda speaker: speaker.name)
 
 
@@ -157,7 +157,7 @@ def generate(options: Synthetic, folder: Path, workers: int, on_speaker: Callabl
     with only_writer(audio):
         _remove_temporaries(audio, folder)
         _begin(options, audio)
-        tasks = [_Task(options, speaker, audio) for speaker in speakers_of(options)]
+        tasks = [_SpeakerTask(options, speaker, audio) for speaker in speakers_of(options)]
         rows: list[list[str]] = [list(COLUMNS)]
         for done, new in enumerate(map_ordered(_make_speaker, tasks, workers), start=1):
             rows += new
@@ -196,7 +196,7 @@ def _remove_temporaries(audio: Path, folder: Path) -> None:
 
 
 @dataclass(frozen=True)
-class _Task:
+class _SpeakerTask:
     """One speaker to be made."""
 
     options: Synthetic
@@ -230,7 +230,7 @@ class _Task:
         ]
 
 
-def _make_speaker(task: _Task) -> list[list[str]]:
+def _make_speaker(task: _SpeakerTask) -> list[list[str]]:
     """Make a speaker's folder unless it is there, and return its rows of the index."""
     folder, sentences = task.audio / task.speaker.name, task.sentences()
     if folder.exists():

@@ -18,7 +18,9 @@ class Table(CorpusSpec):
 
     kind: Literal["table"] = "table"
     file: Path = Field(description="the table: .tsv, .csv, .jsonl (each also .gz) or .parquet")
-    language: tuple[str, ...] = Field(("en",), min_length=1, description="en, fr or de; several with a language column")
+    language: tuple[str, ...] = Field(
+        ("en",), min_length=1, description="the language: en, fr or de; several need a language column"
+    )
     path_column: str = Field("path", description="the column with the audio file")
     speaker_column: str = Field("speaker", description="the column with the speaker's id")
     text_column: str = Field("text", description="the column with the transcript")

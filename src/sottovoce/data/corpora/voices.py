@@ -47,7 +47,7 @@ _BANDS: tuple[Range, ...] = ((300, 3400), (100, 5000), (200, 6000), (0, 3000), (
 
 
 @dataclass(frozen=True)
-class Amount:
+class UtteranceCounts:
     """How much the speakers say: a log-normal number of utterances, at least one and at most `most`."""
 
     mean: float
@@ -114,7 +114,7 @@ def draw_speaker(
     language: Language,
     domain: Domain,
     number: int,
-    amount: Amount,
+    counts: UtteranceCounts,
     conditions: Conditions,
     most_voices: int | None = None,
 ) -> Speaker:
@@ -126,7 +126,7 @@ def draw_speaker(
         name=name,
         language=language,
         domain=domain,
-        utterances=amount.draw(rng),
+        utterances=counts.draw(rng),
         voice=voices[int(rng.integers(len(voices)))],
         pitch=round(rng.uniform(*style.pitch)),
         pitch_range=round(rng.uniform(*style.pitch_range)),

@@ -4,8 +4,6 @@ A folder that is not a run, or a file in it that cannot be read, raises a DataEr
 version did not write yet counts as empty.
 """
 
-import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,62 +11,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors import SafetensorError, safe_open
-
-from sottovoce.bench.run import ROW_FILE
-from sottovoce.errors import DataError
-from sottovoce.federated.federated_training import RESULT_FILE
-from sottovoce.model.flat import Partition, PartitionName, make_partition
-from sottovoce.model.recogniser import MODEL_FILE
+from sottovoce.errors import DataError, SottoError
+from sottovoce.model.flat import Partition, PartitionName
+from sottovoce.model.recogniser import MODEL_FILE, saved_partition
+from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE
-from sottovoce.reports.reading.epsilons import Epsilons, ExtrapolatedClaim, read_claim, read_epsilons
+from sottovoce.reports.reading.extrapolated_claims import ExtrapolatedClaim, read_claim, read_epsilons
 from sottovoce.reports.reading.metrics import Line, read_metrics
-from sottovoce.runs.evaluations import EVALUATION_FILE
-from sottovoce.runs.folder import CONFIG_FILE, LAST, METRICS_FILE
+from sottovoce.runs.documents import BenchRow, Document, Evaluations, Result, RunConfig
+from sottovoce.runs.folder import LAST
+from sottovoce.runs.metrics_log import METRICS_FILE
 from sottovoce.runs.verify import Verified, verify
 
 SetName = Literal["dev", "test"]
-
-
-class _RowFile(BaseModel):
-    """What a page takes from row.json."""
-
-    model_config = ConfigDict(extra="allow")
-
-    row: str | None = None
-    label: str | None = None
-    dev: str | None = None
-    test: str | None = None
-    claims: list[dict[str, float]] = []
-    paper: dict[str, float] = {}
-
-
-class _ResultFile(BaseModel):
-    """What a page takes from result.json."""
-
-    model_config = ConfigDict(extra="allow")
-
-    epsilon_rdp: float | None = None
-    epsilon_pld: float | None = None
-    dev_wer: float | None = None
-
-
-class _Speakers(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-    wer: dict[str, float]
-
-
-class _Evaluation(BaseModel):
-    """What a page takes from one document of evaluation.json."""
-
-    model_config = ConfigDict(extra="allow")
-
-    wer: float
-    steps: int
-    speakers: _Speakers
-    groups: dict[str, dict[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,15 +137,14 @@ class RunRecord:
 
     @cached_property
     def partition(self) -> Partition | None:
-        """The layers of the run's model, in any order, from the last checkpoint; None without a checkpoint."""
+        """The layers of the trained parameters, from the last checkpoint; None without a checkpoint."""
+        federated = self.kind == "federated"
+        chosen: PartitionName = self.setting("federated.partition") if federated else "tensor"
+        trainable = self.setting("federated.trainable") if federated else None
         try:
-            with safe_open(self.path / LAST / MODEL_FILE, "numpy") as file:
-                names = list(file.keys())
-                sizes = [math.prod(file.get_slice(name).get_shape()) for name in names]
-        except (OSError, SafetensorError):
+            return saved_partition(self.path / LAST / MODEL_FILE, chosen, trainable or "all")
+        except SottoError:  # no checkpoint, or of a version that names parameters differently
             return None
-        chosen: PartitionName = self.setting("federated.partition") if self.kind == "federated" else "tensor"
-        return make_partition(names, sizes, chosen)
 
     @property
     def layer_sizes(self) -> dict[str, int]:
@@ -210,22 +164,16 @@ def read_records(paths: Sequence[Path]) -> list[RunRecord]:
 
 
 def _read(path: Path) -> tuple[Line, list[Line], Line, Line, Line]:
-    config = _optional(path / CONFIG_FILE)
-    if not isinstance(config.get("config"), dict):
-        raise DataError(f"{path} is not a run: there is no whole {CONFIG_FILE} in it. Give the folder after --run.")
-    result, evaluation, row = (_optional(path / name) for name in (RESULT_FILE, EVALUATION_FILE, ROW_FILE))
-    _require(_ResultFile, result, path / RESULT_FILE)
-    _require(_RowFile, row, path / ROW_FILE)
-    for document in evaluation.values():
-        _require(_Evaluation, document, path / EVALUATION_FILE)
-    return config, read_metrics(path / METRICS_FILE), result, evaluation, row
+    config = RunConfig.find(path)
+    if config is None:
+        raise DataError(f"{path} is not a run: it holds no {RunConfig.FILE}. Give the folder after --run.")
+    result, evaluation, row = (_content(kind.find(path)) for kind in (Result, Evaluations, BenchRow))
+    return config.content(), read_metrics(path / METRICS_FILE), result, evaluation, row
 
 
-def _require(shape: type[BaseModel], document: Any, path: Path) -> None:
-    try:
-        shape.model_validate(document)
-    except ValidationError:
-        raise DataError(f"{path} is damaged. Restore it, or leave this run out.") from None
+def _content(document: Document | None) -> Line:
+    """Return the keys of a document that have a value; none where a run has not written it."""
+    return {} if document is None else {key: value for key, value in document.content().items() if value is not None}
 
 
 def _record(
@@ -258,19 +206,6 @@ def _of_the_last_model(evaluation: Line, lines: Sequence[Line]) -> dict[str, Lin
     return {
         name: one for name, one in last.items() if name not in ("dev", "test") or one.get("population") not in named
     }
-
-
-def _optional(path: Path) -> dict[str, Any]:
-    """Return a document of a run; nothing where it has none."""
-    if not path.is_file():
-        return {}
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise DataError(f"{path} is damaged. Restore it, or leave this run out.")
-    return document
 
 
 def _label(path: Path, row: Line) -> str:

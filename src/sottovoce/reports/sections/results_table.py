@@ -15,7 +15,7 @@ from sottovoce.reports.drawing.elements import (
     esc,
 )
 from sottovoce.reports.drawing.numbers import NONE, count, epsilon, number, percent
-from sottovoce.reports.reading.epsilons import ExtrapolatedClaim
+from sottovoce.reports.reading.extrapolated_claims import ExtrapolatedClaim
 from sottovoce.reports.reading.records import RunRecord, SetName
 from sottovoce.reports.reading.run_groups import RunGroup, all_runs
 
@@ -130,8 +130,7 @@ def _spent(run: RunRecord) -> list[str]:
 
 
 def _claim(claim: ExtrapolatedClaim) -> str:
-    tightest = None if claim.epsilons is None else claim.epsilons.tightest
-    return f"{epsilon(tightest)} at {count(claim.cohort_size)} of {count(claim.population)}"
+    return f"{epsilon(claim.tightest_epsilon)} at {count(claim.cohort_size)} of {count(claim.population)}"
 
 
 def _paper_wer(paper: Mapping[str, float], set_name: SetName) -> str:

@@ -4,18 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Epsilons:
-    """Two upper bounds on the same epsilon, by RDP and by PLD; `pld` is None where it was not computed."""
-
-    rdp: float
-    pld: float | None
-
-    @property
-    def tightest(self) -> float:
-        """The smaller bound."""
-        return self.rdp if self.pld is None else min(self.rdp, self.pld)
+from sottovoce.privacy.epsilons import Epsilons
 
 
 def read_epsilons(document: Mapping[str, Any]) -> Epsilons | None:
@@ -32,6 +21,11 @@ class ExtrapolatedClaim:
     population: float | None
     central_steps: float | None
     epsilons: Epsilons | None
+
+    @property
+    def tightest_epsilon(self) -> float | None:
+        """The smallest known upper bound on the claimed epsilon; None without a guarantee."""
+        return None if self.epsilons is None else self.epsilons.tightest
 
 
 def read_claim(document: Mapping[str, Any]) -> ExtrapolatedClaim:

@@ -1,0 +1,284 @@
+"""Training, evaluation, transcription and accounting as plain Python calls, which the command line is a layer over.
+
+`import sottovoce as sv` has every public name of this module. A script that uses more than one worker starts processes,
+so it must be guarded by `if __name__ == "__main__":`.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sottovoce.central.central_training import train_central as central_worker
+from sottovoce.config import Layer, Resolved, Tree, resolve
+from sottovoce.data.population import Population
+from sottovoce.data.selection import Selection
+from sottovoce.data.store import Store
+from sottovoce.distributed import Group, run_workers
+from sottovoce.errors import ConfigError
+from sottovoce.evaluation.breakdown import break_down, group_columns
+from sottovoce.evaluation.evaluate import evaluate as evaluate_rows
+from sottovoce.evaluation.scores import Breakdown
+from sottovoce.evaluation.transcribe import Transcript
+from sottovoce.evaluation.transcribe import transcribe as transcribe_file
+from sottovoce.federated.federated_training import train_federated as federated_worker
+from sottovoce.files import make_folder, written_whole
+from sottovoce.model.hardware import Hardware
+from sottovoce.model.recogniser import Recogniser, load_recogniser
+from sottovoce.privacy.accounting import pld, rdp, require_delta
+from sottovoce.privacy.epsilons import Epsilons
+from sottovoce.privacy.mechanism import plain_mechanism
+from sottovoce.privacy.planner import Accounting, Plan, solve
+from sottovoce.privacy.privacy_options import Sampling
+from sottovoce.processes import Progress, no_progress, under_torchrun
+from sottovoce.runs.display import MakeDisplay, NoDisplay
+from sottovoce.runs.folder import Run
+from sottovoce.runs.own_corpus import make_own_corpus
+
+Place = str | os.PathLike[str]
+Speech = Population | Store | Selection | Place  # a place may be STORE or STORE@SPEAKERS
+
+
+def preset(name: str, *settings: Tree | Layer) -> Resolved:
+    """Return the settings of a preset, or of a YAML file, with changes laid over them.
+
+    A change is a tree of nested dictionaries. Its values may be option objects, also of your own classes.
+
+    Example: `sv.preset("tiny", {"seed": 1, "federated": {"optimizer": sv.Adam(), "local": {"steps": 10}}})`
+    """
+    return resolve(name, *settings)
+
+
+def train_central(
+    settings: Resolved | str,
+    run: Place,
+    *,
+    train: Speech | None = None,
+    dev: Speech | None = None,
+    test: Speech | None = None,
+    seed_model: Place | None = None,
+    workers: int = 1,
+    display: MakeDisplay = NoDisplay,
+) -> Run:
+    """Train a model on all data together and return its run; an unfinished run in the folder is resumed.
+
+    `dev` chooses the best checkpoint; `test` is evaluated once, at the end. Killed and started again, training ends
+    with the same bits.
+
+    Example: `run = sv.train_central("tiny", "runs/digits", train=speakers, dev=heldout)`
+    """
+    resolved = _with_data(settings, Path(run), train=train, dev=dev, test=test, seed_model=seed_model)
+    return _train(central_worker, resolved, Path(run), workers, display)
+
+
+def train_federated(
+    settings: Resolved | str,
+    run: Place,
+    *,
+    train: Speech | None = None,
+    dev: Speech | None = None,
+    test: Speech | None = None,
+    seed_model: Place | None = None,
+    workers: int = 1,
+    display: MakeDisplay = NoDisplay,
+    progress: Progress = no_progress,
+) -> Run:
+    """Train a model on users who keep their audio and return its run; an unfinished run in the folder is resumed.
+
+    Every speaker of `train` is a user. Without `train`, a preset such as `quick` makes its own corpus in the run's
+    folder and reports that to `progress`. Killed and started again, training ends with the same bits, with any number
+    of workers.
+
+    Example: `run = sv.train_federated("quick", "runs/quick"); run.epsilon.tightest, run.evaluations["test"].wer`
+    """
+    resolved = _with_data(settings, Path(run), train=train, dev=dev, test=test, seed_model=seed_model)
+    if resolved.config.data.train is None:
+        resolved = _with_own_corpus(resolved, Path(run), workers, progress)
+    return _train(federated_worker, resolved, Path(run), workers, display)
+
+
+def _train(worker: Callable[..., None], resolved: Resolved, run: Path, workers: int, display: MakeDisplay) -> Run:
+    hardware = resolved.config.hardware
+    run_workers(worker, (resolved, run, display), hardware.processes(workers), hardware.threads_per_worker)
+    return Run(run)
+
+
+def _with_own_corpus(resolved: Resolved, run: Path, workers: int, progress: Progress) -> Resolved:
+    data = resolved.config.data
+    if data.dev is not None or data.test is not None:
+        raise ConfigError("dev and test need train: they must not share speakers with it. Give all three.")
+    if under_torchrun():
+        raise ConfigError(
+            "Under torchrun a run makes no corpus of its own. Start it once without, and give its lists with --train."
+        )
+    own = make_own_corpus(resolved.config, run, workers, progress)
+    return resolved.over(own) if own.tree else resolved
+
+
+def _with_data(
+    settings: Resolved | str,
+    run: Path,
+    *,
+    train: Speech | None,
+    dev: Speech | None,
+    test: Speech | None,
+    seed_model: Place | None,
+) -> Resolved:
+    resolved = resolve(settings) if isinstance(settings, str) else settings
+    given = {"train": train, "dev": dev, "test": test}
+    data: Tree = {role: _selection(speech, run, role) for role, speech in given.items() if speech is not None}
+    if seed_model is not None:
+        data["seed_model"] = Path(seed_model)
+    return resolved.over(Layer({"data": data}, "the call")) if data else resolved
+
+
+def _selection(speech: Speech, run: Path, role: str) -> Selection:
+    """Return speech as a run notes it: a store and a list of speakers, which is written into the run's folder."""
+    if isinstance(speech, Selection):
+        return speech
+    if isinstance(speech, Store):
+        return Selection(store=speech.path)
+    if not isinstance(speech, Population):
+        return Selection.parse(os.fspath(speech))
+    if speech.unit != "speaker":
+        raise ConfigError("A run deals out utterances itself. Give the speakers, and set users.iid to true.")
+    if len(speech) == speech.store.info.speakers:
+        return Selection(store=speech.store.path)
+    make_folder(run)
+    path = run / f"{role}.txt"
+    with written_whole(path) as file:
+        file.writelines(f"{speaker}\n".encode() for speaker in speech.speakers)
+    return Selection(store=speech.store.path, speakers=path)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained recogniser, ready to be used. `load` makes one."""
+
+    recogniser: Recogniser
+
+    def transcribe(self, file: Place) -> Transcript:
+        """Return the words spoken in an audio file of any length and format, with their times.
+
+        Example: `sv.load("runs/digits").transcribe("recording.mp3").text`
+        """
+        return transcribe_file(self.recogniser, Path(file))
+
+    def evaluate(
+        self,
+        speech: Speech,
+        *,
+        by: Sequence[str] | None = None,
+        batch_seconds: float = 120.0,
+        progress: Progress = no_progress,
+    ) -> Breakdown:
+        """Return loss, WER and CER on some speech: over all utterances, per speaker, and by columns of the index.
+
+        Example: `sv.load("runs/digits").evaluate("stores/digits@heldout.txt", by=["sex"]).wer`
+        """
+        return _evaluate(Group(), self.recogniser, _population(speech), by, batch_seconds, progress)
+
+
+def load(path: Place, *, hardware: Hardware | None = None) -> Model:
+    """Load the model of a run (its best one, or else its last one), of a checkpoint's folder, or a model file."""
+    return Model(load_recogniser(Path(path), (hardware or Hardware()).open()))
+
+
+def evaluate(
+    model: Place,
+    speech: Speech,
+    *,
+    by: Sequence[str] | None = None,
+    batch_seconds: float = 120.0,
+    workers: int = 1,
+    progress: Progress = no_progress,
+) -> Breakdown | None:
+    """Evaluate a saved model with several workers; return its error rates, or None on a process that does not lead.
+
+    Example: `sv.evaluate("runs/digits", "stores/digits@heldout.txt", workers=2).wer`
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        run_workers(_evaluate_worker, (Path(model), speech, by, batch_seconds, progress, result), workers, 1)
+        return Breakdown.model_validate_json(result.read_bytes()) if result.exists() else None
+
+
+def _evaluate_worker(
+    group: Group,
+    model: Path,
+    speech: Speech,
+    by: Sequence[str] | None,
+    batch_seconds: float,
+    progress: Progress,
+    result: Path,
+) -> None:
+    population = _population(speech)
+    columns = group_columns(population.store, by)  # before the model is loaded: a wrong name is found at once
+    recogniser = load_recogniser(model, Hardware().open())
+    shown = progress if group.leads else no_progress
+    breakdown = _evaluate(group, recogniser, population, columns, batch_seconds, shown)
+    if group.leads:
+        result.write_text(breakdown.model_dump_json(), encoding="utf-8")
+
+
+def _evaluate(
+    group: Group,
+    recogniser: Recogniser,
+    population: Population,
+    by: Sequence[str] | None,
+    batch_seconds: float,
+    progress: Progress,
+) -> Breakdown:
+    columns = group_columns(population.store, by)
+    utterances = evaluate_rows(
+        recogniser, population.store, population.all_rows(), group, batch_seconds=batch_seconds, progress=progress
+    )
+    return break_down(population.store, utterances, columns)
+
+
+def _population(speech: Speech) -> Population:
+    if isinstance(speech, Population):
+        return speech
+    if isinstance(speech, Store):
+        return Population.of(speech)
+    return (speech if isinstance(speech, Selection) else Selection.parse(os.fspath(speech))).open()
+
+
+def epsilon(
+    *,
+    sigma_dp: float,
+    cohort_size: float,
+    population: int,
+    central_steps: int,
+    target_delta: float = 1e-9,
+    sampling: Sampling = "poisson",
+) -> Epsilons:
+    """Return the epsilon of a run with these sizes, by RDP and by PLD.
+
+    `sigma_dp` is the standard deviation of the noise on the average, in units of the clip norm C.
+
+    Example: `sv.epsilon(sigma_dp=3e-6, cohort_size=204_800, population=69_506_000, central_steps=2034).tightest`
+    """
+    require_delta(target_delta)
+    spent = plain_mechanism(sigma_dp, cohort_size, population, sampling).spent(central_steps)
+    return Epsilons(rdp(spent, target_delta).epsilon, pld(spent, target_delta).epsilon)
+
+
+def plan(
+    *,
+    population: int | None = None,
+    cohort_size: float | None = None,
+    sigma_dp: float | None = None,
+    central_steps: int | None = None,
+    epsilon: float | None = None,
+    target_delta: float = 1e-9,
+    sampling: Sampling = "poisson",
+    accounting: Accounting = "pld",
+) -> Plan:
+    """Solve for the one of population, cohort size, noise, steps and epsilon that is not given.
+
+    Example: `sv.plan(cohort_size=204_800, sigma_dp=1e-5, central_steps=2000, epsilon=10).population`
+    """
+    require_delta(target_delta)
+    return solve(Plan(population, cohort_size, sigma_dp, central_steps, epsilon, target_delta, sampling), accounting)

@@ -1,0 +1,196 @@
+"""Preparation of a store from a corpus.
+
+The manifest lists and checks every utterance; worker processes extract the features, chunk by chunk; one process writes
+them in order. An interrupted preparation resumes. Every utterance that cannot be used is listed with its reason.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from sottovoce.data.corpora import AnyCorpus, Synthetic, read_corpus
+from sottovoce.data.extract import Chunk, extract
+from sottovoce.data.joining import Joining, join_entries
+from sottovoce.data.manifest import Manifest, Rejection, build_manifest
+from sottovoce.data.preparation_cost import estimate_preparation, estimate_synthetic_preparation
+from sottovoce.data.store import INFO, Store, partial_path
+from sottovoce.data.writer import (
+    REQUEST,
+    Journal,
+    chunk_key,
+    chunk_rejections,
+    finish,
+    library_versions,
+    publish,
+    remove_temporaries,
+    require_new,
+    write_rejected,
+)
+from sottovoce.errors import DataError
+from sottovoce.features.logmel import DESCRIPTION
+from sottovoce.files import as_json, folder_bytes, make_folder, only_writer, require_free, write_json
+from sottovoce.processes import Progress, available_cores, map_ordered, no_progress
+
+CHUNK_ROWS = 16  # small enough that all workers finish at about the same time, large enough to hand over cheaply
+MAX_REJECTED = 0.05
+
+
+@dataclass(frozen=True)
+class Request:
+    """The corpus to prepare and how its utterances are joined: all that determines the content of a store."""
+
+    corpus: AnyCorpus
+    joining: Joining | None = None
+
+    def record(self) -> dict[str, Any]:
+        """Return the request as store.json keeps it: paths are absolute, so the working folder does not matter."""
+        paths = {key: value.absolute() for key, value in self.corpus if isinstance(value, Path)}
+        corpus = self.corpus.model_copy(update=paths).model_dump(mode="json")
+        return {"corpus": corpus, "joining": self.joining.model_dump(mode="json") if self.joining else None}
+
+    @property
+    def hash(self) -> str:
+        """The SHA-256 of the record."""
+        return hashlib.sha256(json.dumps(self.record(), sort_keys=True).encode()).hexdigest()
+
+    def manifest(self, folder: Path, *, workers: int, progress: Progress) -> Manifest:
+        """Read the corpus and check every utterance; a synthetic corpus is generated in `folder` first."""
+        corpus = read_corpus(self.corpus, folder, workers=workers, progress=progress)
+        joining = self.joining
+        arrange = (lambda entries: join_entries(entries, joining)) if joining else None
+        return build_manifest(corpus, arrange, progress)
+
+
+def prepare(
+    corpus: AnyCorpus,
+    out: Path | str,
+    *,
+    joining: Joining | None = None,
+    max_rejected: float = MAX_REJECTED,
+    workers: int | None = None,
+    progress: Progress = no_progress,
+) -> Store:
+    """Prepare the store `out` from a corpus, with `workers` processes (default: one per core).
+
+    Guarantees: `out` appears only when it is complete; an interrupted preparation resumes where it stopped and gives
+    the same bytes; an existing store is never overwritten, and is returned if it was made from the same corpus with
+    the same options; every utterance of the corpus is in the store or in rejected.tsv. If more than the share
+    `max_rejected` of the utterances is unusable, the preparation stops with an error.
+
+    Example:
+        store = prepare(LibriSpeech(root=Path("LibriSpeech"), subset=("LS-100",)), "stores/ls-100")
+    """
+    request, out, workers = Request(corpus, joining), Path(out), workers or available_cores()
+    if (out / INFO).exists():
+        return _existing_store(request, out, workers, progress)
+    require_new(out)
+    # An unreadable corpus, a missing speech engine or a full disk is noticed before anything is written.
+    corpus.check()
+    if isinstance(corpus, Synthetic):
+        manifest, expected = None, estimate_synthetic_preparation(corpus)
+    else:
+        manifest = request.manifest(out, workers=workers, progress=progress)
+        expected = estimate_preparation(manifest)
+    partial = partial_path(out)
+    require_free(out, expected.bytes - folder_bytes(partial))
+    make_folder(partial)
+    try:
+        with only_writer(partial):
+            _begin(request, partial)
+            manifest = manifest or request.manifest(partial, workers=workers, progress=progress)
+            limit = _RejectionLimit(max_rejected, manifest, partial)
+            _write_partial(request, manifest, partial, limit=limit, workers=workers, progress=progress)
+            return publish(partial, out)
+    except OSError as error:
+        error.filename = error.filename or str(partial)  # a failed write does not name its file
+        raise
+
+
+def _existing_store(request: Request, out: Path, workers: int, progress: Progress) -> Store:
+    """Return the store if it was made from this request and the corpus has not changed since."""
+    store = Store.open(out)
+    if store.info.request != request.record():
+        raise DataError(f"{out} was made with other options (see {out / INFO}). Choose another --out or remove it.")
+    if not isinstance(request.corpus, Synthetic):  # a synthetic corpus depends on its options alone
+        manifest = request.manifest(out, workers=workers, progress=progress)
+        if _manifest_hash(request, manifest) != store.info.manifest_hash:
+            raise DataError(f"{out} was made before the corpus changed. Choose another --out or remove it.")
+    return store
+
+
+def _begin(request: Request, partial: Path) -> None:
+    """Record the request and the library versions, or check that an unfinished store has the same ones."""
+    path, start = partial / REQUEST, request.record() | {"features": DESCRIPTION, "versions": library_versions()}
+    if path.exists() and path.read_bytes() != as_json(start):
+        raise DataError(
+            f"{partial} was begun with other options or library versions (see {path}). "
+            "Choose another --out or remove it."
+        )
+    write_json(path, start)
+    remove_temporaries(partial)
+    (partial / INFO).unlink(missing_ok=True)  # left by a preparation that was killed just before the end
+
+
+def _write_partial(
+    request: Request,
+    manifest: Manifest,
+    partial: Path,
+    *,
+    limit: "_RejectionLimit",
+    workers: int,
+    progress: Progress,
+) -> None:
+    """Extract the features of all chunks that are not in the journal yet, and write the other files of the store."""
+    table = manifest.table
+    chunks = [table.slice(first, CHUNK_ROWS) for first in range(0, len(table), CHUNK_ROWS)]
+    keys = [chunk_key(chunk.to_pylist()) for chunk in chunks]
+    with Journal(partial, keys) as journal:
+        limit.add(chunk_rejections(table, journal.lines))
+        done = min(journal.resumed * CHUNK_ROWS, len(table))
+        progress("features", done, len(table))
+        tasks = (Chunk(manifest.root, manifest.tokens, chunk.to_pylist()) for chunk in chunks[journal.resumed :])
+        for chunk, result in zip(chunks[journal.resumed :], map_ordered(extract, tasks, workers), strict=True):
+            journal.append(result)
+            done += len(result.samples)
+            progress("features", done, len(table))
+            limit.add(chunk_rejections(chunk, journal.lines[-1:]))
+    finish(partial, manifest, journal.lines, limit.rejected, request.record(), _manifest_hash(request, manifest))
+
+
+class _RejectionLimit:
+    """Collects rejections and stops the preparation when they exceed a share of the corpus."""
+
+    def __init__(self, share: float, manifest: Manifest, partial: Path) -> None:
+        self._share, self._partial, self._total = share, partial, manifest.utterances_found
+        self.rejected: list[Rejection] = []
+        self.add(manifest.rejected)
+
+    def add(self, rejected: list[Rejection]) -> None:
+        """Add rejections; raise DataError if there are too many, after listing all of them in rejected.tsv."""
+        self.rejected += rejected
+        if len(self.rejected) <= self._share * self._total:
+            return
+        path = write_rejected(self._partial, self.rejected)
+        raise DataError(
+            f"{len(self.rejected)} of {self._total} utterances cannot be used, more than --max-rejected "
+            f"{self._share:g}. The reasons are in {path}; repair the corpus or allow more, then run this again."
+        )
+
+
+def _manifest_hash(request: Request, manifest: Manifest) -> str:
+    """Return the hash of the rows, with the sizes and times of their files (no times for a synthetic corpus)."""
+    table = manifest.table.drop_columns(["modified_ns"]) if isinstance(request.corpus, Synthetic) else manifest.table
+    hasher = hashlib.sha256()
+    for rows in _row_batches(table):
+        hasher.update(json.dumps(rows, sort_keys=True).encode())
+    return hasher.hexdigest()
+
+
+def _row_batches(table: pa.Table) -> Iterator[list[dict[str, Any]]]:
+    for batch in table.to_batches(max_chunksize=10_000):
+        yield batch.to_pylist()

@@ -1,0 +1,51 @@
+"""The aggregator: who has the users of a cohort train, and adds up their clipped deltas.
+
+The engine knows nothing else of transport. In a simulation the aggregator is a group of processes that share the cohort
+(`process_aggregator.py`); in a deployment it is a server that real clients send their integers to.
+
+Guarantees that every aggregator must give:
+- the sum consists of clipped integers only, each user at most once in a step; a user that fails or lies adds zero;
+- only the leader ever holds the sum; nobody but the leader's release function sees it before it has its noise;
+- the sum does not depend on the order in which users finish: integers make that easy.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from sottovoce.federated.diagnostics import Figures
+
+Users = npt.NDArray[np.int64]
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The work of one cohort."""
+
+    total: Tensor  # the integer sum of weighted, clipped deltas, in units of `Mechanism.resolution`; on the leader only
+    weight: int  # of the whole cohort, in units of `Mechanism.weight_unit`
+    stopping: bool = False  # whether to stop after this step: a signal arrived, or time is up
+
+
+class Aggregator(Protocol):
+    """Carries out the users' part of a central step."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process holds the sum, releases it and writes files."""
+
+    def collect(self, t: int, theta: Tensor, cohort: Users, figures: Figures) -> Collected:
+        """Have every user of the cohort train from theta; return the sum of their clipped deltas.
+
+        Figures about the users are added to `figures`. They are private.
+        """
+
+    def from_leader(self, item: Item) -> Item:
+        """Return the leader's item on every process."""
+
+    def broadcast_(self, vector: Tensor) -> Tensor:
+        """Replace a vector by the leader's, on every process, and return it."""

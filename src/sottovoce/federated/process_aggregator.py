@@ -1,0 +1,146 @@
+"""A cohort simulated by a group of processes: each trains its share of the users, and the leader gets the sum.
+
+Users are shared out by their amount of audio, longest first. Sums of integers do not depend on their order, so the
+number of processes changes no bit. Nothing grows with the cohort or the population. Batches are prepared ahead in a
+thread while the model computes.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sottovoce.data.batching import epoch
+from sottovoce.data.population import Population
+from sottovoce.distributed import Group
+from sottovoce.errors import DataError
+from sottovoce.federated.aggregator import Collected, Item, Users
+from sottovoce.federated.client import Client, LocalBatch
+from sottovoce.federated.diagnostics import CLOSELY, Figures, LocalGradients
+from sottovoce.federated.weights import user_weights
+from sottovoce.model.recogniser import Recogniser
+from sottovoce.privacy.clipping import add_clipped_
+from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.processes import ahead
+from sottovoce.randomness import stream
+from sottovoce.runs.stop import VOTES, Stop
+
+_BATCHES_AHEAD = 2
+
+
+@dataclass
+class ProcessAggregator:
+    """One process' part in training the users of a simulated population."""
+
+    group: Group
+    population: Population
+    recogniser: Recogniser
+    client: Client
+    mechanism: Mechanism
+    stop: Stop = field(default_factory=Stop)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process holds the sum."""
+        return self.group.leads
+
+    def from_leader(self, item: Item) -> Item:
+        """Return the leader's item on every process."""
+        return self.group.from_leader(item)
+
+    def broadcast_(self, vector: Tensor) -> Tensor:
+        """Replace a vector by the leader's."""
+        return self.group.broadcast_(vector)
+
+    def collect(self, t: int, theta: Tensor, cohort: Users, figures: Figures) -> Collected:
+        """Train this process' share of the cohort; the leader gets the sum over all processes."""
+        weights = user_weights(self.population, cohort, self.mechanism.participation)
+        total = torch.zeros(theta.numel(), dtype=torch.int64, device=theta.device)
+        with figures.timed("users"):
+            self._train(t, theta, cohort, weights, total, figures)
+        with figures.timed("sum"):
+            stopping = self._exchange_notes(theta, figures)
+            self.group.sum_to_leader_(total)
+        return Collected(total, int(weights.sum()), stopping)
+
+    def _exchange_notes(self, theta: Tensor, figures: Figures) -> bool:
+        """Add up the figures of all processes, check that they hold one model, and return whether to stop."""
+        checksum = float(theta.view(torch.int32).sum(dtype=torch.int64) % 2**52)
+        mine = torch.cat([torch.tensor([checksum, *self.stop.votes()], dtype=torch.float64), figures.packed()])
+        notes = self.group.gather_rows(mine)
+        if bool((notes[:, 0] != notes[0, 0]).any()):
+            raise DataError(
+                "The processes of this run hold different models. Use machines of one kind and one seed model."
+            )
+        totals = notes[:, 1:].sum(0)
+        figures.unpack_(totals[VOTES:])
+        return self.stop.decide(totals[:VOTES].tolist())
+
+    def _share(self, cohort: Users) -> Users:
+        """Return the places, within the cohort, of this process' users."""
+        if self.group.size == 1:
+            return np.arange(len(cohort))
+        costs = [local_cost(self.population, int(user), self.client) for user in cohort]
+        return share_out(costs, self.group.size)[self.group.rank]
+
+    def _train(self, t: int, theta: Tensor, cohort: Users, weights: Users, total: Tensor, figures: Figures) -> None:
+        """Train this process' users one after another and add their clipped deltas to the sum."""
+        client, recogniser, mechanism = self.client, self.recogniser, self.mechanism
+        largest = mechanism.require_range(len(cohort))
+        places = self._share(cohort)
+        users = dict(zip(cohort[places].tolist(), weights[places].tolist(), strict=True))
+        closely = set(cohort[t % CLOSELY :: CLOSELY].tolist())  # the same users for any number of processes
+        watch = LocalGradients(mechanism.partition, client.local, on=mechanism.privacy.diagnostics)
+        losses: list[Tensor] = []
+        state = None
+        for user, batch in ahead(self._local_batches(t, users), _BATCHES_AHEAD):
+            if state is None:
+                state = client.start_(recogniser, theta, t, self.population.key_of(user))
+                watch.begin(closely=user in closely)
+            if batch is not None:
+                step = client.step_(recogniser, theta, batch, state)
+                watch.step(recogniser.flat.gradient, step.gradient_norm)
+                losses.append(step.loss)
+                continue
+            watch.stopped_(theta, recogniser.flat)
+            delta = client.finish_(recogniser, theta, state)
+            clipped = add_clipped_(total, delta, users[user], mechanism, largest)
+            if clipped is None:
+                figures.failed()
+            else:
+                loss = float(torch.stack(losses).mean()) if losses else None
+                figures.user(*clipped, loss, users[user] * mechanism.weight_unit, watch.ended(clipped[0]))
+            losses, state = [], None
+
+    def _local_batches(self, t: int, users: Iterable[int]) -> Iterator[tuple[int, LocalBatch | None]]:
+        """Yield the local batches of all users in a row; None ends a user."""
+        for user in users:
+            key, rows = self.population.key_of(user), self.population.rows_of(user)
+            for batch in self.client.batches(t, key, rows, self.recogniser.encoder):
+                yield user, batch
+            yield user, None
+
+
+def local_cost(population: Population, user: int, client: Client) -> int:
+    """Return the padded frames that a user's local work amounts to, from one pass over its audio."""
+    rows = population.rows_of(user)
+    frames = population.store.frames_of(rows)
+    by_row = dict(zip(rows.tolist(), frames.tolist(), strict=True))
+    batches = epoch(rows, frames, client.batching, stream(0, "cost"))
+    padded: int = sum(len(micro) * max(by_row[int(row)] for row in micro) for batch in batches for micro in batch.micro)
+    passes = client.local.passes if client.local.steps is None else client.local.steps / max(len(batches), 1)
+    return round(padded * passes)
+
+
+def share_out(costs: Sequence[int], shares: int) -> list[Users]:
+    """Return the places of each share: longest first, each to the share that has least."""
+    heap = [(0, share) for share in range(shares)]
+    places: list[list[int]] = [[] for _ in range(shares)]
+    for place in sorted(range(len(costs)), key=lambda place: (-costs[place], place)):
+        load, share = heapq.heappop(heap)
+        places[share].append(place)
+        heapq.heappush(heap, (load + costs[place], share))
+    return [np.array(share, dtype=np.int64) for share in places]

@@ -1,0 +1,11 @@
+"""Noise mechanisms: integer noise on integer sums, and what it costs."""
+
+from typing import Annotated
+
+from sottovoce.open_union import OpenUnion
+from sottovoce.privacy.noise.base import NoiseMechanism, NoiseState
+from sottovoce.privacy.noise.gaussian import Gaussian
+
+__all__ = ["AnyNoise", "Gaussian", "NoiseMechanism", "NoiseState"]
+
+AnyNoise = Annotated[NoiseMechanism, OpenUnion(NoiseMechanism, "name")]

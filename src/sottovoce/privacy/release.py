@@ -1,0 +1,84 @@
+"""The release: everything that happens between the integer sum of a cohort and the average that the server learns from.
+
+In the paper's order:
+
+    1. shrink     with q_min only: a cohort that weighs more than the divisor is scaled down
+    2. noise      once, on the whole sum
+    3. charge     the ledger, before anything depends on the noised sum
+    4. average    divide by the public divisor
+
+Simulation and deployment both call `release`; nothing else adds noise, charges or divides. Until it returns, the sum is
+known only to the process that runs it.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from sottovoce.privacy.ledger import Ledger
+from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.privacy.noise import NoiseState
+from sottovoce.randomness import Randomness
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a release is made of. It is computed from private data and must not leave the server."""
+
+    noise: Tensor | None  # its average; None where there is no noise
+    users_divisor: float  # what the users' own sum was divided by
+
+
+@dataclass(frozen=True)
+class Released:
+    """What one release makes public, and what stays behind."""
+
+    average: Tensor  # public, in float32
+    noise_state: NoiseState  # secret: for the next release
+    diagnosis: Diagnosis | None  # private; None where diagnostics are off
+
+
+def release(
+    t: int,
+    total: Tensor,
+    cohort_weight: int,
+    *,
+    mechanism: Mechanism,
+    seed: int,
+    noise_state: NoiseState,
+    ledger: Ledger | None = None,
+) -> Released:
+    """Release the integer sum of central step t; the sum's memory is reused.
+
+    `cohort_weight` is the weight of the users that came, in units of `Mechanism.weight_unit`. Raise PrivacyError, with
+    nothing released, where the ledger refuses the charge.
+
+    After a kill, a step may be repeated with a different sum. Seeded noise that was already released on the first sum
+    must not be used on the second: their difference would be free of noise. The ledger then refuses the draw, and the
+    noise is drawn again from another stream.
+    """
+    diagnosed = mechanism.privacy.diagnostics
+    mechanism.shrink_(total, cohort_weight)
+    users = total.clone() if diagnosed and any(mechanism.noise_stds) else None
+
+    attempt = 0
+    next_state = mechanism.add_noise_(total, _draw(mechanism, seed, t, attempt), noise_state)
+    while ledger is not None and not ledger.charge(t, attempt, _digest(total)):
+        mechanism.add_noise_(total, _draw(mechanism, seed, t, attempt), noise_state, sign=-1)
+        attempt += 1
+        next_state = mechanism.add_noise_(total, _draw(mechanism, seed, t, attempt), noise_state)
+
+    diagnosis = None
+    if diagnosed:
+        noise = None if users is None else mechanism.average(total - users)
+        diagnosis = Diagnosis(noise, mechanism.users_divisor(cohort_weight))
+    return Released(mechanism.average(total), next_state, diagnosis)
+
+
+def _draw(mechanism: Mechanism, seed: int, t: int, attempt: int) -> Randomness:
+    return mechanism.randomness(seed, "noise", t, *([attempt] if attempt else []))
+
+
+def _digest(total: Tensor) -> str:
+    return hashlib.sha256(total.cpu().numpy().data).hexdigest()

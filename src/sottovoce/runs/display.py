@@ -1,0 +1,40 @@
+"""The progress of a training, as it is shown to people. `sottovoce.cli` has the display for terminals."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Status:
+    """The progress of a training after a step."""
+
+    step: int  # how many are done
+    steps: int  # how many there will be
+    loss: float | None
+    wer: float | None  # on dev, at the last evaluation
+    speed: str
+    epsilon: float | None = None
+
+
+class Display(Protocol):
+    """Shows the progress of a training."""
+
+    def __call__(self, status: Status) -> None:
+        """Show the status."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class NoDisplay:
+    """Shows nothing: for every process but rank 0, and for Python programs."""
+
+    def __call__(self, status: Status) -> None:
+        """Show nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+MakeDisplay = Callable[[], Display]

@@ -1,0 +1,208 @@
+"""The JSON files in the folder of a run, one class each: the class writes the file and reads it again.
+
+    RUN/config.json                   RunConfig      the resolved configuration, and hashes of the data
+    RUN/last/checkpoint.json          Checkpoint     how far the training was when the checkpoint was saved
+    RUN/evaluation.json               Evaluations    error rates of the last model, by population
+    RUN/result.json                   Result         how a federated run ended
+    RUN/row.json, RUN/done.json       BenchRow, Done of a run that a benchmark has trained
+
+A file that is damaged is a DataError of one line. Keys that this version does not know are ignored, so that runs of
+other versions can be read.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
+
+from sottovoce.config import Tree
+from sottovoce.errors import DataError
+from sottovoce.evaluation.scores import Breakdown, Scores
+from sottovoce.files import write_json
+from sottovoce.privacy.epsilons import Epsilons
+from sottovoce.privacy.ledger import Mark
+
+TrainingKind = Literal["central", "federated"]
+
+
+class Document(BaseModel):
+    """One JSON file of a run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    FILE: ClassVar[str]
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset()  # keys that are left out of the file where they are None
+
+    def content(self) -> Tree:
+        """Return the file's content, key by key."""
+        tree: Tree = self.model_dump(mode="json")
+        return {key: value for key, value in tree.items() if key not in self.OPTIONAL or value is not None}
+
+    def write(self, folder: Path) -> None:
+        """Write the file whole."""
+        write_json(folder / self.FILE, self.content())
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the file; raise DataError where it is missing or damaged."""
+        path = folder / cls.FILE
+        try:
+            return cls.model_validate(read_json(path))
+        except ValidationError:
+            raise _damaged(path) from None
+
+    @classmethod
+    def find(cls, folder: Path) -> Self | None:
+        """Read the file; return None where there is none, and raise DataError where it is damaged."""
+        return cls.read(folder) if (folder / cls.FILE).is_file() else None
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file; raise DataError where it is missing or not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing. Restore it, or choose another run.") from None
+    except ValueError:
+        raise _damaged(path) from None
+
+
+def _damaged(path: Path) -> DataError:
+    return DataError(f"{path} is damaged. Restore it, or choose another run.")
+
+
+class RunConfig(Document):
+    """The configuration that a run was started with, the source of every value, and hashes that identify its data."""
+
+    FILE: ClassVar[str] = "config.json"
+
+    config: Tree  # of the version that wrote it, which may not be this one
+    data: dict[str, str | None] = {}
+    sources: dict[str, str] = {}
+
+    def setting(self, key: str) -> Any:
+        """Return one value or section of the configuration; None where it has none of that name."""
+        value: Any = self.config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def changes(self, other: "RunConfig", may_change: Collection[str]) -> set[str]:
+        """Return the keys whose values differ, except for those, or those in sections, that may change."""
+        return {
+            key
+            for key in _differences(self.config, other.config)
+            if not any(f"{key}.".startswith(f"{free}.") for free in may_change)
+        }
+
+    def with_seed_model(self, seed_model: str | None) -> "RunConfig":
+        """Return this document with another seed model."""
+        config = {**self.config, "data": {**self.config["data"], "seed_model": seed_model}}
+        return self.model_copy(update={"config": config})
+
+
+def _differences(one: Any, other: Any, prefix: str = "") -> set[str]:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        keys = {*one, *other}
+        return {key for name in keys for key in _differences(one.get(name), other.get(name), f"{prefix}{name}.")}
+    return set() if one == other else {prefix.rstrip(".")}
+
+
+class Checkpoint(Document):
+    """The counters of a training at one of its checkpoints."""
+
+    FILE: ClassVar[str] = "checkpoint.json"
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"ledger"})
+
+    step: int  # how many steps were done
+    optimizer_steps: int
+    best_wer: float | None  # the lowest WER on dev so far
+    last_wer: float | None  # the WER on dev at the last evaluation
+    evaluated: int  # how many steps were done at the last evaluation; -1 before the first
+    ledger: Mark | None = None  # of a federated run
+
+
+class _Model(BaseModel):
+    """The model and the population that an evaluation is of."""
+
+    steps: int
+    population: str | None = None  # a hash
+
+
+class Evaluation(Breakdown, _Model):
+    """How well the model after some steps recognises one population."""
+
+
+class Evaluations(Document, RootModel[dict[str, Evaluation]]):
+    """The evaluations of a run, by the name of the population: dev, test, or a part of a benchmark."""
+
+    FILE: ClassVar[str] = "evaluation.json"
+
+
+class Result(Document):
+    """How a federated run ended."""
+
+    FILE: ClassVar[str] = "result.json"
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"stopped"})
+
+    steps: int | None = None
+    dev_wer: float | None = None
+    best_dev_wer: float | None = None
+    test: Scores | None = None
+    releases: int | None = None
+    epsilon_rdp: float | None = None
+    epsilon_pld: float | None = None
+    stopped: str | None = None  # why it ended before its last step
+    guarantee: str | None = None
+
+    @property
+    def epsilon(self) -> Epsilons:
+        """The privacy that the run has spent."""
+        return Epsilons(self.epsilon_rdp, self.epsilon_pld)
+
+
+class ClaimedEpsilon(BaseModel):
+    """The epsilon of a row's noise at a cohort size and population that nobody trained."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cohort_size: float
+    population: int
+    central_steps: int
+    target_delta: float | None = None
+    epsilon_rdp: float | None = None
+    epsilon_pld: float | None = None
+
+    @property
+    def epsilon(self) -> Epsilons:
+        """The claimed epsilon."""
+        return Epsilons(self.epsilon_rdp, self.epsilon_pld)
+
+
+class BenchRow(Document):
+    """The row of a benchmark that a run was last used for, with the paper's numbers."""
+
+    FILE: ClassVar[str] = "row.json"
+
+    bench: str
+    size: str
+    row: str
+    seed: int
+    label: str  # the row's name with the seed
+    kind: TrainingKind
+    dev: str | None = None  # the part that is its dev set
+    test: str | None = None
+    claims: list[ClaimedEpsilon] = []
+    paper: dict[str, float] = {}  # WER in percent, by dev, test or part
+
+
+class Done(Document):
+    """Written last: the run of a benchmark is trained and evaluated."""
+
+    FILE: ClassVar[str] = "done.json"
+
+    key: str
+    kind: TrainingKind
+    steps: int

@@ -1,0 +1,118 @@
+"""The metrics of a run: RUN/metrics.jsonl, a JSON object per line, for every step and every evaluation.
+
+Every line has `step`, the number of steps done. A line is readable as soon as it is written. A run that resumes first
+removes the lines of the steps that it will repeat.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sottovoce.errors import DataError
+from sottovoce.files import written_whole
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+METRICS_FILE = "metrics.jsonl"
+Line = Mapping[str, Any]  # a value is a number, a text, null, or such a mapping
+
+
+class MetricsLog:
+    """The metrics on disk: reading them, and cutting off what will be repeated."""
+
+    def __init__(self, run: Path) -> None:
+        """Name the folder of the run."""
+        self.path = run / METRICS_FILE
+
+    def lines(self) -> Iterator[Line]:
+        """Yield every whole line; raise DataError where one is damaged."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            for number, text in enumerate(file, 1):
+                if text.endswith(b"\n"):  # otherwise it is being written, or its writer was killed
+                    yield self._parsed(text, number)
+
+    def _parsed(self, text: bytes, number: int) -> Line:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            line = None
+        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+            raise DataError(f"{self.path}: line {number} is damaged. Remove that line to resume.")
+        return line
+
+    def cut(self, step: int, evaluated: int) -> float:
+        """Remove the lines that will be written again: steps after `step`, evaluations after `evaluated`.
+
+        Return the seconds trained until then.
+        """
+        if not self.path.exists():
+            return 0.0
+        kept: list[Line] = []
+        for line in self.lines():
+            if line["step"] > step or step == 0:  # a run that starts from the beginning states its guarantee again
+                break
+            if "dev_wer" not in line or line["step"] <= evaluated:
+                kept.append(line)
+        with written_whole(self.path) as file:
+            file.writelines(json.dumps(line).encode() + b"\n" for line in kept)
+        return max((line.get("elapsed_seconds", 0.0) for line in kept), default=0.0)
+
+    def last_epsilon(self) -> float | None:
+        """Return the epsilon of the last step; None without a guarantee."""
+        epsilon = None
+        for line in self.lines():
+            epsilon = line.get("epsilon", epsilon)
+        return epsilon
+
+    def table(self) -> pa.Table:
+        """Return the lines as a table with flat columns; see `Run.metrics`."""
+        rows = [dict(_flat(line, ".")) for line in self.lines()]
+        names = dict.fromkeys(name for row in rows for name in row)
+        return pa.table({name: [row.get(name) for row in rows] for name in names})
+
+
+class MetricsWriter:
+    """Appends lines to the metrics, and to TensorBoard events where tensorboard is installed."""
+
+    def __init__(self, run: Path, done: int, *, events: bool = True) -> None:
+        """Open both, or only the first; events of steps after `done` are void."""
+        self._file = (run / METRICS_FILE).open("a", encoding="utf-8")
+        self._events = _tensorboard(run / "tensorboard", done) if events else None
+
+    def write(self, line: Line) -> None:
+        """Add one line; it is readable at once."""
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+        if self._events is not None:
+            for key, value in _flat(line, "/"):
+                if key != "step" and isinstance(value, int | float):
+                    self._events.add_scalar(key, value, line["step"])
+
+    def close(self) -> None:
+        """Close both."""
+        self._file.close()
+        if self._events is not None:
+            self._events.close()
+
+
+def _flat(line: Line, between: str, prefix: str = "") -> Iterator[tuple[str, float | str | None]]:
+    """Yield the values of a line by name; those of a nested mapping as outer, separator, inner."""
+    for key, value in line.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, between, f"{prefix}{key}{between}")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _tensorboard(folder: Path, done: int) -> "SummaryWriter | None":
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - only where it is installed
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder), purge_step=done + 1)

@@ -1,0 +1,171 @@
+"""Extensions of one's own through the seams: a local rule with a state, an aggregator, a server optimizer."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from pydantic import Field
+
+from sottovoce.config import resolve
+from sottovoce.data.batching import Batching
+from sottovoce.data.population import Population
+from sottovoce.data.text import TokenSet
+from sottovoce.distributed import Group
+from sottovoce.federated.aggregator import Collected
+from sottovoce.federated.client import Client
+from sottovoce.federated.engine import Engine
+from sottovoce.federated.federated_options import Local
+from sottovoce.federated.local_rules import LocalRule, LocalState
+from sottovoce.federated.process_aggregator import ProcessAggregator
+from sottovoce.federated.weights import user_weights
+from sottovoce.model.model_options import TransformerOptions
+from sottovoce.model.recogniser import Recogniser
+from sottovoce.optim import Optimizer, Sgd, State
+from sottovoce.optim.base import no_ratios
+from sottovoce.privacy.clipping import add_clipped_
+from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.privacy.privacy_options import Participation, Privacy
+
+SMALL = TransformerOptions(blocks=1, width=16, heads=2, mlp_width=32, dropout=0.1, layer_drop=0.0)
+
+
+class LocalMomentum(LocalRule):
+    """A local momentum: a state that lives as long as a user's work."""
+
+    name: Literal["local-momentum"] = "local-momentum"
+    decay: float = 0.5
+
+    def start(self, theta, user, t):
+        return LocalState({"velocity": torch.zeros_like(theta)})
+
+    def correct_(self, gradient, theta_k, theta, state):
+        gradient.add_(state.vectors["velocity"], alpha=self.decay)
+        state.vectors["velocity"].copy_(gradient)
+
+
+class Remembering(LocalRule):
+    """Notes who worked when: what a device would keep from one central step to the next."""
+
+    name: Literal["remembering"] = "remembering"
+    seen: dict = Field(default_factory=dict)
+
+    def start(self, theta, user, t):
+        self.seen.setdefault(user, []).append(t)
+        return LocalState()
+
+    def finish(self, theta_k, theta, state):
+        self.seen.setdefault("finished", []).append(bool((theta_k != theta).any()))
+
+
+class SignSgd(Optimizer):
+    """A server optimizer of one's own."""
+
+    name: Literal["sign-sgd"] = "sign-sgd"
+
+    def start(self, theta):
+        return State()
+
+    def step(self, theta, gradient, state, lr, partition):
+        state.steps += 1
+        theta.sub_(gradient.sign(), alpha=lr)
+        return no_ratios(theta, partition)
+
+
+@dataclass
+class OneByOne:
+    """An aggregator without processes: every user sends its integers on its own, in any order, as a client would."""
+
+    population: object
+    recogniser: Recogniser
+    client: Client
+    mechanism: Mechanism
+    sent: list = field(default_factory=list)
+    leads: bool = True
+
+    def from_leader(self, item):
+        return item
+
+    def broadcast_(self, vector):
+        return vector
+
+    def collect(self, t, theta, cohort, figures):
+        weights = user_weights(self.population, cohort, self.mechanism.participation)
+        largest = self.mechanism.require_range(len(cohort))
+        total = torch.zeros(len(theta), dtype=torch.int64)
+        for place in np.random.default_rng(t).permutation(len(cohort)):
+            update, name = torch.zeros_like(total), self.population.key_of(int(cohort[place]))
+            state = self.client.start_(self.recogniser, theta, t, name)
+            rows = self.population.rows_of(int(cohort[place]))
+            for batch in self.client.batches(t, name, rows, self.recogniser.encoder):
+                self.client.step_(self.recogniser, theta, batch, state)
+            delta = self.client.finish_(self.recogniser, theta, state)
+            add_clipped_(update, delta, int(weights[place]), self.mechanism, largest)
+            self.sent.append(update)
+            total += update
+        return Collected(total, int(weights.sum()))
+
+
+@pytest.fixture
+def users(make_store):
+    return Population.of(make_store({"a": 4, "b": 3, "c": 2, "d": 1}))
+
+
+def engine(users, make_aggregator, rule=None, server=None):
+    model = Recogniser.make(SMALL, TokenSet(("en",))).initialise(0)
+    privacy = Privacy(clip_norm=0.05, clipping="dim", sigma_dp=0.01)
+    mechanism = Mechanism(privacy, Participation(population=4, cohort_size=3), model.flat.partition())
+    local = Local(lr=0.1, steps=2, **({} if rule is None else {"rule": rule}))
+    client = Client(users.store, Batching(seconds=3), local, None, seed=1)
+    server = server or Sgd()
+    aggregator = make_aggregator(users, model, client, mechanism)
+    return Engine(aggregator, model, mechanism, server, server.start(model.flat.theta), users=len(users), seed=1)
+
+
+def processes(*parts):
+    return ProcessAggregator(Group(), *parts)
+
+
+def test_who_adds_up_changes_no_bit(users):
+    runs = [engine(users, make) for make in (processes, OneByOne)]
+    for t in range(3):
+        for run in runs:
+            run.step(t, 0.5)
+    assert torch.equal(runs[0].theta, runs[1].theta)
+    assert len(runs[1].aggregator.sent) > 0
+
+
+def test_a_local_rule_of_ones_own_has_a_state(users):
+    plain, heavy, none = (engine(users, processes, rule) for rule in (None, LocalMomentum(), LocalMomentum(decay=0.0)))
+    for run in (plain, heavy, none):
+        run.step(0, 1.0)
+    assert torch.equal(plain.theta, none.theta)
+    assert not torch.equal(plain.theta, heavy.theta)
+
+
+def test_a_local_rule_knows_the_user_and_the_step_and_when_the_work_ends(users):
+    rule = Remembering(seen={})
+    run = engine(users, processes, rule)
+    cohorts = [run._draw_cohort(t).tolist() for t in range(3)]
+    for t in range(3):
+        run.step(t, 1.0)
+    assert {name: steps for name, steps in rule.seen.items() if name != "finished"} == {
+        users.key_of(user): [t for t in range(3) if user in cohorts[t]] for user in {u for c in cohorts for u in c}
+    }
+    assert all(rule.seen["finished"])
+
+
+def test_extensions_are_chosen_by_name_or_given_as_they_are(users):
+    named = resolve(
+        "tiny", {"federated": {"optimizer": {"name": "sign-sgd"}, "local": {"rule": {"name": "remembering"}}}}
+    )
+    assert named.config.federated.optimizer == SignSgd()
+    given = resolve("tiny", {"federated": {"local": {"rule": LocalMomentum(decay=0.1)}}}).config.federated.local.rule
+    assert given == LocalMomentum(decay=0.1)
+    assert named.config.model_dump(mode="json")["federated"]["optimizer"] == {"name": "sign-sgd"}
+    run = engine(users, processes, server=SignSgd())
+    before = run.theta.clone()
+    run.step(0, 0.25)
+    moved = (before - run.theta).abs()
+    assert float(moved[moved > 0].mean()) == pytest.approx(0.25, rel=1e-5)

@@ -1,0 +1,127 @@
+"""The release: its order, what it keeps to itself, and noise mechanisms of one's own with a state."""
+
+from typing import Literal
+
+import pytest
+import torch
+
+from ledgers import PARTITION, header_of, mechanism
+from sottovoce.errors import PrivacyError
+from sottovoce.privacy.accounting import Event, rdp
+from sottovoce.privacy.claims import open_account, statement
+from sottovoce.privacy.ledger import LEDGER_FILE, Ledger
+from sottovoce.privacy.ledger_header import LedgerHeader
+from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
+from sottovoce.privacy.noise import Gaussian, NoiseMechanism, NoiseState
+from sottovoce.privacy.privacy_options import Budget, Participation, Privacy
+from sottovoce.privacy.release import release
+from sottovoce.randomness import stream
+from sottovoce.runs.verify import verify
+
+D = sum(PARTITION.tensor_sizes)
+
+
+class Cancelling(NoiseMechanism):
+    """Every release takes back half of the noise of the one before: noise with a memory, accounted as one event."""
+
+    name: Literal["cancelling"] = "cancelling"
+
+    def start(self, theta):
+        return NoiseState({"last": torch.zeros(len(theta), dtype=torch.int64)})
+
+    def add_(self, total, *, stds, partition, rng, state, sign=1):
+        fresh = torch.zeros_like(total)
+        Gaussian().add_(fresh, stds=stds, partition=partition, rng=rng, state=NoiseState())
+        total.add_(fresh - state.vectors["last"] // 2, alpha=sign)
+        return NoiseState({"last": fresh})
+
+    def spent(self, z, sampling_prob, adjacency, releases):
+        return {Event(z / 2, 1.0, adjacency): min(releases, 1)}
+
+
+def make(noise=None, **privacy):
+    options = Privacy(clip_norm=0.01, clipping="dim", sigma_dp=0.1, noise=noise or Gaussian(), **privacy)
+    return Mechanism(options, Participation(population=1000, cohort_size=20), PARTITION)
+
+
+def sums(value=2**30):
+    return torch.full((D,), value, dtype=torch.int64)
+
+
+def released(mech, t=0, total=None, state=None, weight=20 * WEIGHTS, ledger=None):
+    state = mech.privacy.noise.start(torch.zeros(D)) if state is None else state
+    total = sums() if total is None else total
+    return release(t, total, weight, mechanism=mech, seed=5, noise_state=state, ledger=ledger)
+
+
+def test_it_is_shrunk_then_gets_its_noise_then_is_divided_by_the_public_divisor():
+    participation = Participation(population=1000, cohort_size=20, q_min=0.01)
+    mech = Mechanism(Privacy(clip_norm=0.01, clipping="dim", sigma_dp=0.1), participation, PARTITION)
+    by_hand = (sums().double() * (10 / 40)).round().long()
+    Gaussian().add_(by_hand, stds=mech.noise_stds, partition=PARTITION, rng=stream(5, "noise", 3), state=NoiseState())
+    found = released(mech, t=3, weight=40 * WEIGHTS)
+    assert torch.equal(found.average, (by_hand.double() * (mech.resolution / 10)).float())
+    assert found.diagnosis.users_divisor == 40
+    assert (found.average.double() - found.diagnosis.noise.double()).std() < 1e-7
+
+
+def test_nothing_is_diagnosed_unless_asked_for():
+    assert released(make(diagnostics=False)).diagnosis is None
+    quiet = Mechanism(Privacy(), Participation(population=1000, cohort_size=20), PARTITION)
+    assert released(quiet).diagnosis.noise is None
+
+
+def test_what_the_ledger_refuses_is_not_released(tmp_path):
+    mech = mechanism(budget=Budget(epsilon=1e-9))
+    ledger = Ledger(tmp_path / LEDGER_FILE, mech, header_of(mech), None)
+    with pytest.raises(PrivacyError, match="allows 0 releases"):
+        released(mech, ledger=ledger)
+    assert ledger.releases == 0
+
+
+def test_noise_with_a_memory_goes_from_release_to_release_and_is_accounted_as_it_says(tmp_path):
+    mech = make(Cancelling())
+    (tmp_path / "run").mkdir()
+    ledger = Ledger(tmp_path / "run" / LEDGER_FILE, mech, header_of(mech), None)
+    first = released(mech, 0, ledger=ledger)
+    second = released(mech, 1, state=first.noise_state, ledger=ledger)
+    alone = released(mech, 1)
+    assert not torch.equal(second.average, alone.average)
+    noises = [one.diagnosis.noise.double() for one in (first, second)]
+    correlation = float(torch.corrcoef(torch.stack(noises))[0, 1])
+    assert correlation == pytest.approx(-0.5 / (1.25**0.5), abs=0.15)
+    # Two releases cost as much as the mechanism says, which is not twice one sampled Gaussian.
+    assert ledger.epsilon == rdp({Event(mech.z / 2, 1.0): 1}, 1e-9).epsilon
+    assert verify(tmp_path / "run").epsilon == ledger.epsilon
+    account = open_account(tmp_path / "run")
+    assert account.header.noise_mechanism == Cancelling()
+    assert "Noise: Cancelling, once per release" in statement(account)
+
+
+def test_drawing_again_leaves_the_memory_of_the_noise_as_it_was(tmp_path):
+    mech = make(Cancelling())
+    ledger = Ledger(tmp_path / LEDGER_FILE, mech, header_of(mech), None)
+    first = released(mech, 0, ledger=ledger)
+    memory = first.noise_state.vectors["last"].clone()
+    ledger.charge(1, 0, "f" * 64)  # step 1 was released on another sum before a kill
+    again = Ledger(tmp_path / LEDGER_FILE, mech, header_of(mech), None)
+    second = released(mech, 1, state=first.noise_state, ledger=again)
+    assert torch.equal(first.noise_state.vectors["last"], memory)
+    by_hand = sums()
+    rng = stream(5, "noise", 1, 1)
+    after = Cancelling().add_(
+        by_hand, stds=mech.noise_stds, partition=PARTITION, rng=rng, state=NoiseState({"last": memory})
+    )
+    assert torch.equal(second.average, mech.average(by_hand))
+    assert torch.equal(second.noise_state.vectors["last"], after.vectors["last"])
+
+
+def test_a_header_is_read_as_it_was_written_and_names_only_noise_that_is_not_the_usual(tmp_path):
+    for noise, named in ((Gaussian(), False), (Cancelling(), True)):
+        header = header_of(make(noise))
+        assert ("noise_mechanism" in header.line()) == named
+        assert LedgerHeader.read(header.line(), tmp_path) == header
+    with pytest.raises(PrivacyError, match="the header is damaged at z"):
+        LedgerHeader.read(header.line() | {"z": "x"}, tmp_path)
+    with pytest.raises(PrivacyError, match="is not a ledger of the form"):
+        LedgerHeader.read({"ledger": "other"}, tmp_path)
