@@ -27,7 +27,7 @@ from sottovoce.data.cohort import poisson_cohort
 from sottovoce.data.corpora import Synthetic, Table
 from sottovoce.data.corpora.synthetic import generate
 from sottovoce.data.preparation import prepare
-from sottovoce.data.store import Store, StoreInfo
+from sottovoce.data.store import MergeRecord, Store, StoreInfo
 from sottovoce.data.text import TokenSet
 from sottovoce.features import logmel
 from sottovoce.files import write_json
@@ -146,7 +146,7 @@ def write_large_store(path: Path, speakers: int, utterances: int) -> None:
     info = StoreInfo(
         format=names.FORMAT,
         label="large",
-        request={},
+        request=MergeRecord(merged=(), same_speakers=False, prefix=False),
         roots=(".",),
         languages=("en",),
         tokens=tokens.tokens,

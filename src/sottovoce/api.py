@@ -18,10 +18,10 @@ from sottovoce.data.store import Store
 from sottovoce.distributed import Group, run_workers
 from sottovoce.errors import ConfigError
 from sottovoce.evaluation.breakdown import break_down, group_columns
-from sottovoce.evaluation.evaluate import evaluate as evaluate_rows
 from sottovoce.evaluation.scores import Breakdown
-from sottovoce.evaluation.transcribe import Transcript
-from sottovoce.evaluation.transcribe import transcribe as transcribe_file
+from sottovoce.evaluation.scoring import evaluate as evaluate_rows
+from sottovoce.evaluation.transcription import Transcript
+from sottovoce.evaluation.transcription import transcribe as transcribe_file
 from sottovoce.federated.federated_training import train_federated as federated_worker
 from sottovoce.files import make_folder, written_whole
 from sottovoce.model.hardware import Hardware

@@ -1,8 +1,8 @@
 """The demo's story follows from its numbers, whether or not they are those of the paper."""
 
+from sottovoce.bench.demo_story import story
 from sottovoce.bench.preset import Row
 from sottovoce.bench.results import RowResult, Spread
-from sottovoce.bench.story import story
 from sottovoce.config import resolve
 from sottovoce.privacy.epsilons import Epsilons
 

@@ -129,7 +129,7 @@ def test_merging_on_the_command_line(sotto, make_table, tmp_path):
         (["data", "prepare", "preset", "nope", "--out", "s"], "There is no preset 'nope'"),
         (["data", "prepare", "synthetic", "--out", "s", "--speakers", "0"], "--speakers 0 is not valid"),
         (["data", "stats", "/nowhere"], "There is no store at /nowhere"),
-        (["data", "stats", "/"], "/ holds no store"),
+        (["data", "stats", "/"], "/ contains no store"),
         (["data", "inspect", "/etc/hostname"], "There is no store at"),
         (["config", "show", "quick", "--set", "sed=1"], "Did you mean 'seed'"),
         (["data", "prepare", "librispeech"], "Missing argument 'ROOT'"),

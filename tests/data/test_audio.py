@@ -40,9 +40,9 @@ def test_channels_are_averaged_or_one_is_taken(tmp_path):
 
 def test_a_segment_is_a_piece_of_the_whole(tmp_path):
     path = write_audio(tmp_path / "a.flac", 3.0)
-    assert (read_audio(path, 1.0, 0.5) == read_audio(path)[16_000:24_000]).all()
+    assert (read_audio(path, start=1.0, seconds=0.5) == read_audio(path)[16_000:24_000]).all()
     with pytest.raises(BadAudio) as found:
-        read_audio(path, 2.5, 5.0)
+        read_audio(path, start=2.5, seconds=5.0)
     assert found.value.reason == Reason.TRUNCATED_AUDIO
 
 

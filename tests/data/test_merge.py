@@ -67,7 +67,7 @@ def test_what_does_not_fit_is_refused(make_store, make_table, tmp_path):
     german = prepare(Table(file=make_table({"b": 1}, name="de"), language=("de",)), tmp_path / "de-store", workers=1)
     with pytest.raises(DataError, match="different token sets"):
         merged([one, german], tmp_path / "both")
-    with pytest.raises(DataError, match="at least two"):
+    with pytest.raises(DataError, match="at least two stores"):
         merged([one], tmp_path / "both")
     with pytest.raises(DataError, match="exists"):
         merged([one, one], one.path)

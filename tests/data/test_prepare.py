@@ -80,7 +80,7 @@ def test_damage_is_found(make_store):
         Store.open(store.path)
     path.write_bytes(good)
     (store.path / "tokens.npy").unlink()
-    with pytest.raises(DataError, match=r"has lost its tokens\.npy"):
+    with pytest.raises(DataError, match=r"has no tokens\.npy"):
         Store.open(store.path)
 
 

@@ -15,10 +15,11 @@ import soundfile
 from conftest import is_alive, store_content, voice, write_audio
 from sottovoce.data.corpora import Table
 from sottovoce.data.extract import Chunk, extract
+from sottovoce.data.journal import Journal
 from sottovoce.data.preparation import prepare
 from sottovoce.data.store import CONTENT_FILES, INFO, Store, partial_path
 from sottovoce.data.text import TokenSet
-from sottovoce.data.writer import Journal, read_rejected
+from sottovoce.data.writer import read_rejected
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
 from sottovoce.files import only_writer
@@ -27,9 +28,9 @@ KILLED = """
 import sys
 from pathlib import Path
 from sottovoce.data.corpora import Table
-from sottovoce.data import writer
+from sottovoce.data import journal
 from sottovoce.data.preparation import prepare
-writer._COMMIT_SECONDS = 0.0
+journal._COMMIT_SECONDS = 0.0
 def progress(what, done, total):
     print(done, flush=True)
 if __name__ == "__main__":

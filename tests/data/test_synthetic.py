@@ -198,7 +198,7 @@ def test_other_options_in_the_same_folder_are_refused(corpus: Path) -> None:
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "audio").mkdir()
     (tmp_path / "audio" / "song.mp3").touch()
-    with pytest.raises(DataError, match=r"audio holds other files. Choose another folder.$"):
+    with pytest.raises(DataError, match=r"audio contains other files. Choose another folder.$"):
         generate(OPTIONS, tmp_path, 1, ignore)
 
 

@@ -82,7 +82,7 @@ def test_what_is_not_a_table_is_one_clear_error(folder):
     with pytest.raises(DataError, match="has no column"):
         build_manifest(Table(file=folder / "empty.tsv").read())
     (folder / "header.tsv").write_text("path\tspeaker\ttext\n")
-    with pytest.raises(DataError, match="No utterances were found"):
+    with pytest.raises(DataError, match="contains no utterances"):
         build_manifest(Table(file=folder / "header.tsv").read())
 
 
@@ -115,7 +115,7 @@ def test_bad_rows_are_listed_one_by_one(folder):
         ("x/d", "characters outside the token set"),
         ("x/e", "missing file"),
     ]
-    assert manifest.utterances_found == 10
+    assert manifest.corpus_utterances == 10
 
 
 def test_malformed_json_lines_are_listed(folder):

@@ -95,7 +95,8 @@ def test_a_cap_on_audio_is_kept():
 @pytest.mark.parametrize("name", ["CV-en-train", "LS-960", "CV-fr-train-90"])
 def test_log_normal_expectations_against_sampling(name):
     row, audio, rng = paper_statistics([name])[name], paper_audio(name), np.random.default_rng(0)
-    mean, std, least, most = (60 * row[f"minutes_{key}"] for key in ("mean", "std", "min", "max"))
+    minutes = (row.minutes_mean, row.minutes_std, row.minutes_min, row.minutes_max)
+    mean, std, least, most = (60 * value for value in minutes)
     sigma = math.sqrt(math.log(1 + (std / mean) ** 2))
     drawn = np.clip(np.exp(rng.normal(math.log(mean) - sigma**2 / 2, sigma, 1_000_000)), least, most)
     drawn *= mean / drawn.mean()  # as ours is moved to the table's mean

@@ -14,8 +14,8 @@ from conftest import voice
 from sottovoce.data.text import TokenSet
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
-from sottovoce.evaluation.evaluate import compare, evaluate, score
-from sottovoce.evaluation.transcribe import _HOP_SAMPLES, _WINDOW_SAMPLES, _windows, transcribe
+from sottovoce.evaluation.scoring import compare, evaluate, score
+from sottovoce.evaluation.transcription import _HOP_SAMPLES, _WINDOW_SAMPLES, _windows, transcribe
 from sottovoce.model.recogniser import Recogniser, load_recogniser
 from sottovoce.model.transformer_options import TransformerOptions
 
@@ -123,7 +123,7 @@ def test_a_long_file_needs_no_more_memory_than_a_short_one(recogniser, real_spee
         soundfile.write(tmp_path / "long.wav", samples[: seconds * 16_000], 16_000)
         program = (
             "import json, resource, sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
-            "from sottovoce.evaluation.transcribe import transcribe\n"
+            "from sottovoce.evaluation.transcription import transcribe\n"
             "from sottovoce.model.recogniser import load_recogniser\n"
             "heard = transcribe(load_recogniser(Path(sys.argv[1])), Path(sys.argv[2]))\n"
             "print(json.dumps([heard.seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))"

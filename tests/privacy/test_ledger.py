@@ -11,7 +11,7 @@ from sottovoce.privacy.accounting import rdp
 from sottovoce.privacy.claims import claim_at, composed, open_account, statement, true_positives
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark, read_ledger
 from sottovoce.privacy.privacy_options import Budget
-from sottovoce.runs.verify import verify
+from sottovoce.runs.verification import verify
 
 
 def test_it_says_what_is_protected_and_charges_every_release(tmp_path):

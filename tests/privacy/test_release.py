@@ -16,7 +16,7 @@ from sottovoce.privacy.noise import Gaussian, NoiseMechanism, NoiseState
 from sottovoce.privacy.privacy_options import Budget, Participation, Privacy
 from sottovoce.privacy.release import release
 from sottovoce.randomness import stream
-from sottovoce.runs.verify import verify
+from sottovoce.runs.verification import verify
 
 D = sum(PARTITION.tensor_sizes)
 

@@ -1,0 +1,69 @@
+"""Benchmarks: the results of the paper as data, and the runs that reproduce them.
+
+    presets     Bench, Size, Row, RowClaim, Part: a benchmark as its YAML file has it; `load_bench`, `bench_names`
+    running     BenchRun: some rows of a benchmark with some seeds; `run_bench` trains them; Job: one of its runs
+    results     RowResult, Spread; `collect` reads them; `table`, `markdown` and `document` show them
+    demo        `demo_run` and `story`: the benchmark of `sotto demo`, and its results in words
+    cost        `row_costs`: the cost of the runs in the paper's size
+
+Example:
+    from pathlib import Path
+    from sottovoce.bench import BenchRun, run_bench, table
+
+    results = run_bench(BenchRun.choose("dp-results", seeds=3, out=Path("runs/bench")), workers=2)
+    print(*table(results), sep="\\n")
+
+Names are loaded when they are first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from sottovoce.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from sottovoce.bench.benchmark import prepare_corpora, run_bench, train_rows
+    from sottovoce.bench.cost import RowCost, row_costs
+    from sottovoce.bench.demo_story import demo_run, story
+    from sottovoce.bench.plan import BenchRun, Job
+    from sottovoce.bench.preset import Bench, Part, Row, RowClaim, Size, bench_names, load_bench
+    from sottovoce.bench.result_tables import document, markdown, table
+    from sottovoce.bench.results import RowResult, Spread, collect, describe_runs
+
+__all__ = [
+    "Bench",
+    "BenchRun",
+    "Job",
+    "Part",
+    "Row",
+    "RowClaim",
+    "RowCost",
+    "RowResult",
+    "Size",
+    "Spread",
+    "bench_names",
+    "collect",
+    "demo_run",
+    "describe_runs",
+    "document",
+    "load_bench",
+    "markdown",
+    "prepare_corpora",
+    "row_costs",
+    "run_bench",
+    "story",
+    "table",
+    "train_rows",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "benchmark": "prepare_corpora run_bench train_rows",
+        "cost": "RowCost row_costs",
+        "demo_story": "demo_run story",
+        "plan": "BenchRun Job",
+        "preset": "Bench Part Row RowClaim Size bench_names load_bench",
+        "result_tables": "document markdown table",
+        "results": "RowResult Spread collect describe_runs",
+    },
+)

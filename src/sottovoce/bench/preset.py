@@ -69,7 +69,7 @@ class Row(BaseModel):
     note: str = ""
 
 
-class Claim(BaseModel):
+class RowClaim(BaseModel):
     """Accounting only: a row's noise at a cohort size and population that nobody trained."""
 
     model_config = _STRICT
@@ -97,7 +97,7 @@ class Size(BaseModel):
     dev: str | None = None
     test: str | None = None
     rows: tuple[Row, ...] = ()
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[RowClaim, ...] = ()
     paper_claims: str | None = Field(None, description="the table of the paper whose epsilons belong here")
 
     @model_validator(mode="before")

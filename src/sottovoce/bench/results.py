@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.bench.plan import BenchRun, Job, configure
-from sottovoce.bench.preset import Claim, Row, Size
+from sottovoce.bench.preset import Row, RowClaim, Size
 from sottovoce.bench.run import evaluations_of, is_done
 from sottovoce.config import Config
 from sottovoce.errors import PrivacyError
@@ -100,7 +100,7 @@ def _largest(spent: Sequence[Epsilons]) -> Epsilons:
     )
 
 
-def claimed(config: Config, claim: Claim) -> ClaimedEpsilon:
+def claimed(config: Config, claim: RowClaim) -> ClaimedEpsilon:
     """Return the epsilon of a row's noise at the sizes of a claim; raise where the row has no guarantee."""
     steps = claim.central_steps or config.federated.central_steps
     spent = _claimed_spent(config, claim, steps)
@@ -115,7 +115,7 @@ def claimed(config: Config, claim: Claim) -> ClaimedEpsilon:
     )
 
 
-def _claimed_spent(config: Config, claim: Claim, steps: int) -> Spent:
+def _claimed_spent(config: Config, claim: RowClaim, steps: int) -> Spent:
     if config.privacy.void is not None:
         raise PrivacyError(f"There is nothing to claim of the row {claim.row!r}: {config.privacy.void}.")
     participation, privacy = config.participation, config.privacy

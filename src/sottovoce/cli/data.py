@@ -2,7 +2,7 @@
 
 import io
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pyarrow.compute as pc
 import soundfile
@@ -17,7 +17,7 @@ from sottovoce.data.extract import load_audio
 from sottovoce.data.population import Population
 from sottovoce.data.selection import read_speakers
 from sottovoce.data.statistics import statistics_of
-from sottovoce.data.store import Store
+from sottovoce.data.store import IndexRow, Store
 from sottovoce.data.writer import read_rejected
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
@@ -142,9 +142,9 @@ def export(
         note(f"{target}: {seconds:.2f} s, {row['text']!r}")
 
 
-def _find(store: Store, utterance: str) -> dict[str, Any]:
+def _find(store: Store, utterance: str) -> IndexRow:
     place = pc.index(store.index(["utterance"])["utterance"], utterance).as_py()
     if place < 0:
         raise DataError(f"There is no utterance {utterance!r} in {store.path}. See `sotto data inspect {store.path}`.")
-    row: dict[str, Any] = store.index(rows=slice(place, place + 1)).to_pylist()[0]
+    row: IndexRow = store.index(rows=slice(place, place + 1)).to_pylist()[0]
     return row

@@ -31,9 +31,9 @@ def demo(
     noise and per-layer clipping. Prints a table in the paper's form and writes OUT/report.html. Ten minutes on two
     cores. Killed and started again, it resumes.
     """
+    from sottovoce.bench.demo_story import DEMO, demo_run, story
     from sottovoce.bench.result_tables import document, section
     from sottovoce.bench.results import collect, describe_runs
-    from sottovoce.bench.story import DEMO, demo_run, story
     from sottovoce.reports.markdown import write_section
     from sottovoce.reports.page import report
 

@@ -295,7 +295,7 @@ def compose(
 def verify(run: Run, as_json: AsJson = False) -> None:
     """Check a run's ledger: its chain of hashes, its numbers, and what every checkpoint says of it."""
     from sottovoce.privacy.accounting import rounded_up
-    from sottovoce.runs.verify import verify as check
+    from sottovoce.runs.verification import verify as check
 
     found = check(run)
     if as_json:

@@ -57,7 +57,7 @@ def _evaluate_worker(
     group: "Group", checkpoint: Path, selection: Selection, by: list[str] | None, batch_seconds: float, result: Path
 ) -> None:
     from sottovoce.evaluation.breakdown import break_down, default_columns
-    from sottovoce.evaluation.evaluate import evaluate as run_evaluation
+    from sottovoce.evaluation.scoring import evaluate as run_evaluation
     from sottovoce.model.recogniser import load_recogniser
 
     population = selection.open()
@@ -102,7 +102,7 @@ def transcribe(
 
     Example: sotto transcribe runs/digits recording.mp3
     """
-    from sottovoce.evaluation.transcribe import transcribe as listen
+    from sottovoce.evaluation.transcription import transcribe as listen
     from sottovoce.model.recogniser import load_recogniser
 
     recogniser = load_recogniser(checkpoint, Hardware().open())

@@ -1,18 +1,20 @@
 """Speaker statistics on the command line: the table, and the picture of the distribution."""
 
+from dataclasses import asdict, astuple
 from pathlib import Path
 
 from sottovoce.cli.console import note, print_json, print_table
 from sottovoce.data.population import Population
 from sottovoce.data.statistics import SpeakerStatistics, paper_statistics
 from sottovoce.files import make_folder
-from sottovoce.reports.pictures import UserAmounts, speaker_distribution
 
 _HEADER = ["subset", "hours", "speakers", "utterances", "mean", "std", "min", "max"]
 
 
 def draw_speakers(populations: dict[str, Population], picture: Path) -> None:
     """Draw how much the users of each population have."""
+    from sottovoce.reports.pictures import UserAmounts, speaker_distribution
+
     amounts = {
         label: UserAmounts(population.seconds_by_user() / 60, population.utterances_by_user())
         for label, population in populations.items()
@@ -26,8 +28,8 @@ def print_statistics(rows: list[SpeakerStatistics], picture: Path | None, as_jso
     paper = paper_statistics(row.subset for row in rows)
     if as_json:
         document = {
-            "subsets": [row.document() for row in rows],
-            "paper": paper,
+            "subsets": [asdict(row) for row in rows],
+            "paper": {subset: asdict(row) for subset, row in paper.items()},
             "figure": str(picture) if picture else None,
         }
         print_json(document)
@@ -38,7 +40,7 @@ def print_statistics(rows: list[SpeakerStatistics], picture: Path | None, as_jso
         counts = [f"{row.hours:,.2f}", f"{row.speakers:,}", f"{row.utterances:,}"]
         shown.append([row.subset, *counts, *(f"{value:,.2f}" for value in minutes)])
         if row.subset in paper:
-            hours, speakers, *printed = paper[row.subset].values()
+            hours, speakers, *printed = astuple(paper[row.subset])
             shown.append(["  (paper)", f"{hours:,}", f"{speakers:,}", "", *(f"{value:,}" for value in printed)])
     print_table("mean, std, min, max: minutes per speaker", _HEADER, shown)
     if picture:

@@ -1,11 +1,12 @@
-"""Reading audio: any file libsndfile decodes (FLAC, WAV, MP3, OGG, ...), as mono float32 at 16 kHz.
+"""Reading audio: any file that libsndfile decodes (FLAC, WAV, MP3, OGG, ...), as mono float32 at 16 kHz.
 
-Promises: what cannot be used raises BadAudio with a reason that goes into rejected.tsv; nothing is repaired in
-silence. A file that ends before its header says it does is not used.
+Guarantees: unusable audio raises BadAudio with a reason for rejected.tsv; nothing is repaired silently. A file that is
+shorter than its header says is not used.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,22 +19,22 @@ from sottovoce.features.logmel import SAMPLE_RATE_HZ
 
 Samples = npt.NDArray[np.float32]
 
-_MISSING_SECONDS = 0.1  # MP3 headers may be off by a few frames; more is a cut file
-_BLOCK_SAMPLES = 1 << 22  # read in blocks: a header may announce any length, or none
-_UNKNOWN_LENGTH = 1 << 36  # FLAC's largest; libsndfile gives more where a header says nothing
+_MISSING_SECONDS = 0.1  # MP3 headers may be off by a few frames; if more is missing, the file is truncated
+_BLOCK_SAMPLES = 1 << 22  # files are read in blocks, because a header may announce any length or none
+_UNKNOWN_LENGTH = 1 << 36  # the largest length of FLAC; libsndfile reports more if the header has no length
 _RATES_HZ = (4_000, 400_000)
 _OGG_LARGEST_PAGE = 65_307
 _OGG_END_OF_STREAM = 4
-# libsndfile mends a WAV or AIFF header that announces more data than there is, and notes it in its log.
-_MENDED = re.compile(r"^\s*(?:data|SSND)\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE)
-_STREAMED_BYTES = 0x7FFFF000  # a header written before the length was known
+# libsndfile corrects a WAV or AIFF header that announces more data than the file holds, and says so in its log.
+_CORRECTED = re.compile(r"^\s*(?:data|SSND)\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE)
+_STREAMED_BYTES = 0x7FFFF000  # the length in a header that was written before the length was known
 
 
 class BadAudio(Exception):  # noqa: N818 - a finding about a file, turned into a row of rejected.tsv
-    """Audio that cannot be used, with the reason and what was seen."""
+    """Audio that cannot be used, with the reason and the details."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
-        """Keep the reason apart from its detail."""
+        """Keep the reason and the details apart."""
         super().__init__(reason, detail)
         self.reason = reason
         self.detail = detail
@@ -44,28 +45,20 @@ class BadAudio(Exception):  # noqa: N818 - a finding about a file, turned into a
 
 
 def read_audio(
-    path: Path, start: float | None = None, seconds: float | None = None, channel: int | None = None
+    path: Path, *, start: float | None = None, seconds: float | None = None, channel: int | None = None
 ) -> Samples:
-    """Return a file, or `seconds` of it from `start` on, as mono at 16 kHz; channels are averaged or one is taken."""
-    try:
-        if path.stat().st_size == 0:
-            raise BadAudio(Reason.EMPTY_AUDIO, f"{path.name} has no bytes")
-        with soundfile.SoundFile(path) as file:
-            rate = int(file.samplerate)
-            if not _RATES_HZ[0] <= rate <= _RATES_HZ[1]:
-                raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {rate} samples a second")
-            first = round((start or 0.0) * rate)
-            announced = _announced(file)
-            wanted = round(seconds * rate) if seconds is not None else max(announced - first, 0) if announced else None
-            if first:
-                file.seek(min(first, file.frames))
-            samples = _read_blocks(file, wanted)
-            if file.format == "OGG" and not _ogg_is_whole(path):
-                raise BadAudio(Reason.TRUNCATED_AUDIO, f"{path.name}: the last page of its stream is missing")
-    except FileNotFoundError:
-        raise BadAudio(Reason.MISSING_FILE, str(path)) from None
-    except (soundfile.SoundFileError, PermissionError, IsADirectoryError) as error:
-        raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {_one_line(error)}") from None
+    """Return a file, or `seconds` of it from `start` on, as mono at 16 kHz: one channel or the mean of all."""
+    with _faults_of(path), soundfile.SoundFile(path) as file:
+        rate = int(file.samplerate)
+        if not _RATES_HZ[0] <= rate <= _RATES_HZ[1]:
+            raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {rate} samples a second")
+        first, announced = round((start or 0.0) * rate), _announced(file)
+        wanted = round(seconds * rate) if seconds is not None else max(announced - first, 0) if announced else None
+        if first:
+            file.seek(min(first, file.frames))
+        samples = _read_blocks(file, wanted)
+        if file.format == "OGG" and not _ogg_is_whole(path):
+            raise BadAudio(Reason.TRUNCATED_AUDIO, f"{path.name}: the last page of its stream is missing")
     if wanted is not None and len(samples) < wanted - _MISSING_SECONDS * rate:
         raise BadAudio(
             Reason.TRUNCATED_AUDIO,
@@ -74,17 +67,30 @@ def read_audio(
     return _at_16_khz(_mono(samples, channel, path), rate, path)
 
 
+@contextmanager
+def _faults_of(path: Path) -> Iterator[None]:
+    """Turn errors of the file system and of the decoder into BadAudio."""
+    try:
+        if path.stat().st_size == 0:
+            raise BadAudio(Reason.EMPTY_AUDIO, f"{path.name} has no bytes")
+        yield
+    except FileNotFoundError:
+        raise BadAudio(Reason.MISSING_FILE, str(path)) from None
+    except (soundfile.SoundFileError, PermissionError, IsADirectoryError) as error:
+        raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {_one_line(error)}") from None
+
+
 def _announced(file: soundfile.SoundFile) -> int | None:
-    """Return how many samples the header announces, also where libsndfile mended it; None where it does not say."""
+    """Return the number of samples in the original header, even if libsndfile corrected it; None if it has none."""
     frames = int(file.frames)
-    mended = _MENDED.search(file.extra_info)
-    if mended and int(mended[2]) < int(mended[1]) < _STREAMED_BYTES:
-        return round(frames * int(mended[1]) / max(int(mended[2]), 1))
+    corrected = _CORRECTED.search(file.extra_info)
+    if corrected and int(corrected[2]) < int(corrected[1]) < _STREAMED_BYTES:
+        return round(frames * int(corrected[1]) / max(int(corrected[2]), 1))
     return frames if 0 < frames < _UNKNOWN_LENGTH else None
 
 
 def _ogg_is_whole(path: Path) -> bool:
-    """Return whether the last page of an OGG file says that it is the last."""
+    """Return whether the last page of an OGG file is marked as the end of the stream."""
     with path.open("rb") as file:
         file.seek(max(path.stat().st_size - _OGG_LARGEST_PAGE, 0))
         end = file.read()
@@ -93,7 +99,7 @@ def _ogg_is_whole(path: Path) -> bool:
 
 
 def _read_blocks(file: soundfile.SoundFile, wanted: int | None) -> Samples:
-    """Read to the end, or as much as is wanted."""
+    """Read `wanted` samples, or up to the end of the file."""
     blocks: list[Samples] = []
     left = wanted
     while left is None or left > 0:

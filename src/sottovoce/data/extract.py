@@ -1,19 +1,18 @@
-"""From rows of a manifest to features: what a worker process does with one chunk."""
+"""Extraction of features from the rows of a manifest: the task of a worker process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sottovoce.data.audio import BadAudio, Samples, join_audio, read_audio
-from sottovoce.data.manifest import Reason
+from sottovoce.data.manifest import ManifestRow, Reason, UtteranceRow
 from sottovoce.data.text import TokenSet, least_outputs
 from sottovoce.features import logmel
 
-# The recogniser gives one output for three frames: a target must fit into that many outputs.
+# The recogniser gives one output for three frames. A CTC target must fit into these outputs.
 OUTPUT_STRIDE = 3
 
 
@@ -23,12 +22,16 @@ class Chunk:
 
     root: Path
     tokens: TokenSet
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[ManifestRow]
 
 
 @dataclass(frozen=True)
 class Extracted:
-    """The features of a chunk, one utterance after another; a rejected row has no samples."""
+    """The features of a chunk, one utterance after another.
+
+    `samples` has one number per row, 0 for a rejected row. `rejected` maps the place of a rejected row in the chunk to
+    the reason and the details.
+    """
 
     samples: list[int]
     rejected: dict[int, tuple[Reason, str]]
@@ -36,7 +39,7 @@ class Extracted:
 
 
 def extract(chunk: Chunk) -> Extracted:
-    """Return the features of every row that has usable audio, and the reasons of the others."""
+    """Return the features of every row with usable audio, and the reasons for rejecting the others."""
     samples: list[int] = []
     rejected: dict[int, tuple[Reason, str]] = {}
     features: list[bytes] = []
@@ -51,9 +54,12 @@ def extract(chunk: Chunk) -> Extracted:
     return Extracted(samples, rejected, b"".join(features))
 
 
-def load_audio(row: Mapping[str, Any], root: Path) -> Samples:
-    """Return the audio of a manifest or index row at 16 kHz, joined where it has several files."""
-    parts = [read_audio(root / path, row["start"], row["segment_seconds"], row["channel"]) for path in row["paths"]]
+def load_audio(row: UtteranceRow, root: Path) -> Samples:
+    """Return the audio of a manifest or index row at 16 kHz; the files of a joined utterance are joined."""
+    parts = [
+        read_audio(root / path, start=row["start"], seconds=row["segment_seconds"], channel=row["channel"])
+        for path in row["paths"]
+    ]
     return parts[0] if len(parts) == 1 else join_audio(parts, row["pauses"])
 
 

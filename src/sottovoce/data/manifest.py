@@ -1,9 +1,9 @@
-"""The manifest: every utterance of a corpus, checked and sorted, before any audio is read.
+"""The manifest: every utterance of a corpus, checked and sorted before any audio is read.
 
-A corpus reader yields one `Entry` per utterance it finds, or a `Rejection` where it already sees that something is
-wrong. `build_manifest` normalises the text, checks ids, speakers, characters and files, and sorts by speaker and
-utterance, so that the audio of one speaker lies together in the store. Nothing is dropped in silence: what cannot be
-used becomes a row of rejected.tsv.
+A corpus reader yields one `Entry` per utterance, or a `Rejection` where it already sees a fault. `build_manifest`
+normalises the text, checks ids, speakers, characters and files, and sorts by speaker and utterance, so that the audio
+of a speaker is contiguous in the store. No utterance is dropped silently: an unusable one becomes a row of
+rejected.tsv.
 """
 
 import os
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +26,7 @@ Item = TypeVar("Item")
 
 
 class Reason(StrEnum):
-    """Why an utterance cannot be used."""
+    """Why an utterance cannot be used. The texts are part of rejected.tsv and thus of a store's hash."""
 
     MALFORMED_ROW = "malformed row"
     NO_SPEAKER = "no speaker"
@@ -45,7 +45,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """An utterance that cannot be used, and why."""
+    """An unusable utterance, the reason and the details."""
 
     utterance: str
     speaker: str
@@ -55,10 +55,11 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One utterance: who says what in which file.
+    """One utterance: its speaker, its text and its audio.
 
-    A joined utterance has several files, the pauses between them, and in `parts` the ids it was joined from. Readers
-    leave `bytes` and `modified_ns` to the manifest, which fills them in from the files.
+    `start`, `segment_seconds` and `channel` select a part of a recording; None selects all of it. A joined utterance
+    has several files, the pauses between them and, in `parts`, the ids of the utterances it was joined from. Readers
+    leave `bytes` and `modified_ns` at 0; the manifest fills them in. `extra` holds all other columns of the corpus.
     """
 
     utterance: str
@@ -76,9 +77,31 @@ class Entry:
     extra: Mapping[str, str | None] = field(default_factory=dict)
 
 
+class UtteranceRow(TypedDict):
+    """The columns that a row of a manifest and a row of a store's index share; other columns may follow."""
+
+    utterance: str
+    speaker: str
+    text: str
+    language: str
+    paths: list[str]
+    start: float | None
+    segment_seconds: float | None
+    channel: int | None
+    pauses: list[float]
+    parts: list[str]
+
+
+class ManifestRow(UtteranceRow):
+    """A row of a manifest: an utterance with the total size and the last change of its files."""
+
+    bytes: int
+    modified_ns: int
+
+
 @dataclass(frozen=True)
 class Corpus:
-    """What a reader found: `rows` may be read once; paths are relative to `root`."""
+    """The content of a corpus. `rows` can be read only once; audio paths are relative to `root`."""
 
     label: str
     root: Path
@@ -88,7 +111,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The usable utterances, one row each, sorted by speaker and utterance; and the others, with reasons."""
+    """The usable utterances, one row each, sorted by speaker and utterance; and the rejected ones."""
 
     label: str
     root: Path
@@ -97,17 +120,13 @@ class Manifest:
     rejected: list[Rejection]
 
     @property
-    def utterances_found(self) -> int:
-        """How many utterances the corpus itself has, usable or not; a joined one counts as its parts."""
-        return source_utterances(self.table) + len(self.rejected)
+    def corpus_utterances(self) -> int:
+        """The number of utterances in the corpus, usable or not; a joined utterance counts as its parts."""
+        usable = pc.sum(pc.list_value_length(self.table["paths"])).as_py() or 0
+        return int(usable) + len(self.rejected)
 
 
-def source_utterances(table: pa.Table) -> int:
-    """Return how many utterances of the corpus the rows of a manifest are made of."""
-    return int(pc.sum(pc.list_value_length(table["paths"])).as_py() or 0)
-
-
-# The manifest's columns, each a field of Entry; further columns of the corpus follow them.
+# The manifest's columns, each a field of Entry. The other columns of the corpus follow them.
 _SCHEMA = pa.schema(
     [
         ("utterance", pa.string()),
@@ -124,7 +143,7 @@ _SCHEMA = pa.schema(
         ("modified_ns", pa.int64()),
     ]
 )
-# Names the store uses itself: a further column of a corpus with such a name is kept with a prefix.
+# Names that the store uses itself. A corpus column with such a name gets a prefix.
 _OWN_NAMES = frozenset([*_SCHEMA.names, "root", "frames", "seconds", "tokens", "store", "row"])
 _BATCH_ROWS = 50_000
 _PROGRESS_ROWS = 1_000
@@ -136,19 +155,19 @@ def build_manifest(
     arrange: Callable[[Iterable[Entry]], Iterable[Entry | Rejection]] | None = None,
     progress: Progress = no_progress,
 ) -> Manifest:
-    """Check every row of a corpus and return its manifest; `arrange` may join the good entries into others."""
+    """Check every row of a corpus and return its manifest; `arrange` may join the usable entries into others."""
     rejected: list[Rejection] = []
     tokens = TokenSet(corpus.languages)
-    good = _set_aside(_checked(corpus, tokens, progress), rejected)
-    table = _to_table(_set_aside(arrange(good), rejected) if arrange else good)
+    usable = _without_rejections(_checked(corpus, tokens, progress), rejected)
+    table = _to_table(_without_rejections(arrange(usable), rejected) if arrange else usable)
     if len(table) == 0 and not rejected:
-        raise DataError(f"No utterances were found in {corpus.root}. Check the folder and the options.")
+        raise DataError(f"{corpus.root} contains no utterances. Check the folder and the options.")
     table = table.sort_by([("speaker", "ascending"), ("utterance", "ascending")])
     return Manifest(corpus.label, corpus.root, tokens, table, rejected)
 
 
-def _set_aside(rows: Iterable[Entry | Rejection], rejected: list[Rejection]) -> Iterator[Entry]:
-    """Yield the entries and keep the rejections."""
+def _without_rejections(rows: Iterable[Entry | Rejection], rejected: list[Rejection]) -> Iterator[Entry]:
+    """Yield the entries and append the rejections to `rejected`."""
     for row in rows:
         if isinstance(row, Rejection):
             rejected.append(row)
@@ -157,6 +176,7 @@ def _set_aside(rows: Iterable[Entry | Rejection], rejected: list[Rejection]) -> 
 
 
 def _checked(corpus: Corpus, tokens: TokenSet, progress: Progress) -> Iterator[Entry | Rejection]:
+    """Yield the result of checking every row."""
     seen: set[str] = set()
     for number, row in enumerate(corpus.rows, start=1):
         if number % _PROGRESS_ROWS == 0:
@@ -165,7 +185,7 @@ def _checked(corpus: Corpus, tokens: TokenSet, progress: Progress) -> Iterator[E
 
 
 def _check(entry: Entry, root: Path, seen: set[str], tokens: TokenSet) -> Entry | Rejection:
-    """Return the entry with its text normalised and its files found, or what is wrong with it."""
+    """Return the entry with its text normalised and its files measured, or a rejection."""
 
     def reject(reason: Reason, detail: str) -> Rejection:
         return Rejection(entry.utterance, entry.speaker, reason, detail)
@@ -184,11 +204,11 @@ def _check(entry: Entry, root: Path, seen: set[str], tokens: TokenSet) -> Entry 
             fault, f"{tokens.unknown(text)} in: {entry.text}" if text else f"{entry.text!r}, file {entry.paths[0]}"
         )
     try:
-        # Not with pathlib: for a million utterances its objects cost more than all the rest.
-        found = [os.stat(os.path.join(root, path)) for path in entry.paths]  # noqa: PTH116, PTH118
-    except (OSError, ValueError) as error:  # not there, a name too long, a circle of links, a zero byte in it
+        # For a million utterances, pathlib objects would cost more than everything else.
+        files = [os.stat(os.path.join(root, path)) for path in entry.paths]  # noqa: PTH116, PTH118
+    except (OSError, ValueError) as error:  # missing, a name too long, a loop of links, a zero byte in the name
         return reject(Reason.MISSING_FILE, f"{entry.paths[0][:200]!r}: {getattr(error, 'strerror', None) or error}")
-    size, modified = sum(file.st_size for file in found), max(file.st_mtime_ns for file in found)
+    size, modified = sum(file.st_size for file in files), max(file.st_mtime_ns for file in files)
     return replace(entry, speaker=speaker, text=text, bytes=size, modified_ns=modified)
 
 
@@ -201,8 +221,8 @@ def _text_fault(raw: str, text: str, tokens: TokenSet) -> Reason | None:
 
 
 def _to_table(entries: Iterable[Entry]) -> pa.Table:
-    """Return the entries as one table, made batch by batch."""
-    batches = [_batch(list(rows)) for rows in batched(entries, _BATCH_ROWS)]
+    """Return the entries as one table, built batch by batch."""
+    batches = [_batch(list(rows)) for rows in _batched(entries, _BATCH_ROWS)]
     return pa.concat_tables(batches or [_batch([])], promote_options="default").combine_chunks()
 
 
@@ -219,8 +239,8 @@ def _batch(entries: Sequence[Entry]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-def batched(items: Iterable[Item], size: int) -> Iterator[tuple[Item, ...]]:
-    """Yield the items in groups of `size` (itertools.batched comes with Python 3.12)."""
+def _batched(items: Iterable[Item], size: int) -> Iterator[tuple[Item, ...]]:
+    """Yield the items in groups of `size`; the last may be smaller (itertools.batched needs Python 3.12)."""
     iterator = iter(items)
     while group := tuple(islice(iterator, size)):
         yield group

@@ -1,8 +1,9 @@
-"""Merging stores into one, whole or not at all.
+"""Merging several stores into one, complete or not at all.
 
-A speaker's name in two stores may be one person or two. Taken for two, one person would be two users and the privacy
-guarantee would not hold for them; taken for one, two people would share a user. So it is never guessed: `same_speakers`
-says that equal names are one person, `prefix` keeps them apart by putting each store's label before the name.
+A speaker's name that occurs in two stores may stand for one person or for two. Treating one person as two users would
+void their privacy guarantee; treating two people as one would give them a common user. The caller therefore has to say
+which it is: `same_speakers` makes equal names one user, `prefix` keeps them apart by adding each store's label to its
+names.
 """
 
 from collections.abc import Sequence
@@ -13,8 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sottovoce.data.store import BYTES_PER_FRAME, FEATURES, Store, partial_path
+from sottovoce.data.store import BYTES_PER_FRAME, FEATURES, MergeRecord, Store, partial_path
 from sottovoce.data.writer import (
+    REQUEST,
     publish,
     read_rejected,
     remove_temporaries,
@@ -25,15 +27,29 @@ from sottovoce.data.writer import (
 from sottovoce.errors import DataError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
 from sottovoce.files import make_folder, only_writer, require_free, written_whole
-from sottovoce.processes import Progress
+from sottovoce.processes import Progress, no_progress
 
 _COPY_FRAMES = 1 << 16
 
 
 def merge(
-    stores: Sequence[Store], out: Path, *, same_speakers: bool, prefix: bool, label: str | None, progress: Progress
+    stores: Sequence[Store],
+    out: Path | str,
+    *,
+    same_speakers: bool = False,
+    prefix: bool = False,
+    label: str | None = None,
+    progress: Progress = no_progress,
 ) -> Store:
-    """Make one store of several that have the same tokens and features."""
+    """Merge stores with the same tokens and features into the store `out`.
+
+    Without `same_speakers` and `prefix`, a name that occurs in two stores is an error. The label is by default the
+    stores' labels joined by "+".
+
+    Example:
+        store = merge([Store.open("stores/ls-360"), Store.open("stores/ls-500")], "stores/ls-860")
+    """
+    out = Path(out)
     _require_mergeable(stores, out)
     table = _joined_index(stores, prefix)
     if not same_speakers:
@@ -48,13 +64,15 @@ def merge(
         _copy_features(stores, table, partial / FEATURES, progress)
         samples = np.rint(table["seconds"].to_numpy() * SAMPLE_RATE_HZ).astype(np.int64)
         content = table.drop_columns(["store", "row", "tokens", "frames", "seconds"])
-        rejected = [one for store in stores for one in read_rejected(store.path)]
+        rejected = [rejection for store in stores for rejection in read_rejected(store.path)]
         write_rejected(partial, rejected)
         write_content(partial, content, samples, stores[0].token_set)
         write_info(
             partial,
             label=label or "+".join(store.info.label for store in stores),
-            request={"merged": [store.info.hash for store in stores], "same_speakers": same_speakers, "prefix": prefix},
+            request=MergeRecord(
+                merged=tuple(store.info.hash for store in stores), same_speakers=same_speakers, prefix=prefix
+            ),
             roots=[str(store.root_of(root)) for store in stores for root in range(len(store.info.roots))],
             tokens=stores[0].token_set,
             rejected=len(rejected),
@@ -64,21 +82,21 @@ def merge(
 
 
 def merged_bytes(stores: Sequence[Store]) -> float:
-    """Return the size of a merged store, with a margin for its index."""
+    """Return the size of the merged store, with a margin for its index."""
     return 1.05 * sum(store.info.frames for store in stores) * BYTES_PER_FRAME
 
 
 def _require_mergeable(stores: Sequence[Store], out: Path) -> None:
     if len(stores) < 2:
-        raise DataError("Give at least two stores to merge.")
+        raise DataError("Merging needs at least two stores. Give another one.")
     if out.exists():
         raise DataError(f"{out} exists. Choose another --out.")
-    if (partial_path(out) / "request.json").exists():
+    if (partial_path(out) / REQUEST).exists():
         raise DataError(
             f"{partial_path(out)} is an unfinished preparation. Finish it, remove it or choose another --out."
         )
     if not any(len(store) for store in stores):
-        raise DataError("The stores hold no utterances. There is nothing to merge.")
+        raise DataError("The stores contain no utterances. There is nothing to merge.")
     first = stores[0]
     for store in stores[1:]:
         if store.info.tokens != first.info.tokens:
@@ -91,7 +109,7 @@ def _require_mergeable(stores: Sequence[Store], out: Path) -> None:
 
 
 def _joined_index(stores: Sequence[Store], prefix: bool) -> pa.Table:
-    """Return the rows of all stores, each with the store it is from, its row there and its root in the merged list."""
+    """Return the rows of all stores, each with the number of its store, its row there and its root in the new list."""
     tables = []
     roots = 0
     labels = _labels(stores)
@@ -109,7 +127,7 @@ def _joined_index(stores: Sequence[Store], prefix: bool) -> pa.Table:
 
 
 def _labels(stores: Sequence[Store]) -> list[str]:
-    """Return a different name for every store: its label or, where two have the same, its folder's name."""
+    """Return a different name for every store: its label or, if two labels are equal, its folder."""
     labels = [store.info.label for store in stores]
     if len(set(labels)) < len(labels):
         labels = [store.path.absolute().name for store in stores]
@@ -128,7 +146,7 @@ def _refuse_common_speakers(table: pa.Table) -> None:
     if (common := names[counts > 1]).size:
         raise DataError(
             f"{len(common)} speakers, such as {common[0]!r}, are in more than one store. "
-            "Say --same-speakers if they are the same people, or --prefix to keep them apart."
+            "Use --same-speakers if they are the same people, or --prefix to keep them apart."
         )
 
 
@@ -136,11 +154,11 @@ def _refuse_duplicates(table: pa.Table) -> None:
     counts = table["utterance"].combine_chunks().value_counts()
     if (twice := counts.filter(pc.greater(counts.field("counts"), 1))) and len(twice):
         name = twice[0]["values"].as_py()
-        raise DataError(f"{len(twice)} utterances, such as {name!r}, are in more than one store. Say --prefix.")
+        raise DataError(f"{len(twice)} utterances, such as {name!r}, are in more than one store. Use --prefix.")
 
 
 def _copy_features(stores: Sequence[Store], table: pa.Table, path: Path, progress: Progress) -> None:
-    """Copy the frames in the order of the table, run by run of rows that lie together in one store."""
+    """Copy the frames in the order of the table, one run of contiguous rows at a time."""
     source = table["store"].to_numpy()
     rows = table["row"].to_numpy()
     breaks = np.flatnonzero((np.diff(source) != 0) | (np.diff(rows) != 1)) + 1

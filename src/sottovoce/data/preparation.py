@@ -6,24 +6,20 @@ them in order. An interrupted preparation resumes. Every utterance that cannot b
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
+from pydantic import JsonValue
 
 from sottovoce.data.corpora import AnyCorpus, Synthetic, read_corpus
 from sottovoce.data.extract import Chunk, extract
 from sottovoce.data.joining import Joining, join_entries
+from sottovoce.data.journal import Journal, chunk_key, rejections_of
 from sottovoce.data.manifest import Manifest, Rejection, build_manifest
 from sottovoce.data.preparation_cost import estimate_preparation, estimate_synthetic_preparation
-from sottovoce.data.store import INFO, Store, partial_path
+from sottovoce.data.store import INFO, PreparationRecord, Store, partial_path
 from sottovoce.data.writer import (
     REQUEST,
-    Journal,
-    chunk_key,
-    chunk_rejections,
     finish,
     library_versions,
     publish,
@@ -38,6 +34,14 @@ from sottovoce.processes import Progress, available_cores, map_ordered, no_progr
 
 CHUNK_ROWS = 16  # small enough that all workers finish at about the same time, large enough to hand over cheaply
 MAX_REJECTED = 0.05
+_HASHED_ROWS = 10_000  # at a time; part of the hash
+
+
+class _StartRecord(PreparationRecord):
+    """The content of request.json: everything that must stay the same when an unfinished store is resumed."""
+
+    features: dict[str, JsonValue]
+    versions: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -47,16 +51,17 @@ class Request:
     corpus: AnyCorpus
     joining: Joining | None = None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> PreparationRecord:
         """Return the request as store.json keeps it: paths are absolute, so the working folder does not matter."""
         paths = {key: value.absolute() for key, value in self.corpus if isinstance(value, Path)}
         corpus = self.corpus.model_copy(update=paths).model_dump(mode="json")
-        return {"corpus": corpus, "joining": self.joining.model_dump(mode="json") if self.joining else None}
+        return PreparationRecord(corpus=corpus, joining=self.joining and self.joining.model_dump(mode="json"))
 
     @property
     def hash(self) -> str:
         """The SHA-256 of the record."""
-        return hashlib.sha256(json.dumps(self.record(), sort_keys=True).encode()).hexdigest()
+        record = json.dumps(self.record().model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(record.encode()).hexdigest()
 
     def manifest(self, folder: Path, *, workers: int, progress: Progress) -> Manifest:
         """Read the corpus and check every utterance; a synthetic corpus is generated in `folder` first."""
@@ -125,7 +130,8 @@ def _existing_store(request: Request, out: Path, workers: int, progress: Progres
 
 def _begin(request: Request, partial: Path) -> None:
     """Record the request and the library versions, or check that an unfinished store has the same ones."""
-    path, start = partial / REQUEST, request.record() | {"features": DESCRIPTION, "versions": library_versions()}
+    record = _StartRecord(**dict(request.record()), features=DESCRIPTION, versions=library_versions())
+    path, start = partial / REQUEST, record.model_dump(mode="json")
     if path.exists() and path.read_bytes() != as_json(start):
         raise DataError(
             f"{partial} was begun with other options or library versions (see {path}). "
@@ -150,7 +156,7 @@ def _write_partial(
     chunks = [table.slice(first, CHUNK_ROWS) for first in range(0, len(table), CHUNK_ROWS)]
     keys = [chunk_key(chunk.to_pylist()) for chunk in chunks]
     with Journal(partial, keys) as journal:
-        limit.add(chunk_rejections(table, journal.lines))
+        limit.add(rejections_of(table, journal.lines))
         done = min(journal.resumed * CHUNK_ROWS, len(table))
         progress("features", done, len(table))
         tasks = (Chunk(manifest.root, manifest.tokens, chunk.to_pylist()) for chunk in chunks[journal.resumed :])
@@ -158,15 +164,22 @@ def _write_partial(
             journal.append(result)
             done += len(result.samples)
             progress("features", done, len(table))
-            limit.add(chunk_rejections(chunk, journal.lines[-1:]))
-    finish(partial, manifest, journal.lines, limit.rejected, request.record(), _manifest_hash(request, manifest))
+            limit.add(rejections_of(chunk, journal.lines[-1:]))
+    finish(
+        partial,
+        manifest,
+        lines=journal.lines,
+        rejected=limit.rejected,
+        request=request.record(),
+        manifest_hash=_manifest_hash(request, manifest),
+    )
 
 
 class _RejectionLimit:
     """Collects rejections and stops the preparation when they exceed a share of the corpus."""
 
     def __init__(self, share: float, manifest: Manifest, partial: Path) -> None:
-        self._share, self._partial, self._total = share, partial, manifest.utterances_found
+        self._share, self._partial, self._total = share, partial, manifest.corpus_utterances
         self.rejected: list[Rejection] = []
         self.add(manifest.rejected)
 
@@ -186,11 +199,6 @@ def _manifest_hash(request: Request, manifest: Manifest) -> str:
     """Return the hash of the rows, with the sizes and times of their files (no times for a synthetic corpus)."""
     table = manifest.table.drop_columns(["modified_ns"]) if isinstance(request.corpus, Synthetic) else manifest.table
     hasher = hashlib.sha256()
-    for rows in _row_batches(table):
-        hasher.update(json.dumps(rows, sort_keys=True).encode())
+    for rows in table.to_batches(max_chunksize=_HASHED_ROWS):
+        hasher.update(json.dumps(rows.to_pylist(), sort_keys=True).encode())
     return hasher.hexdigest()
-
-
-def _row_batches(table: pa.Table) -> Iterator[list[dict[str, Any]]]:
-    for batch in table.to_batches(max_chunksize=10_000):
-        yield batch.to_pylist()

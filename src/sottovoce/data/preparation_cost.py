@@ -1,17 +1,15 @@
-"""What a preparation will cost, from a sample of the corpus: seconds of audio, bytes of store, time."""
+"""The expected cost of a preparation: seconds of audio, bytes of the store, and time."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import soundfile
 
 from sottovoce.data.corpora import Synthetic
 from sottovoce.data.extract import Chunk, extract
-from sottovoce.data.manifest import Manifest
+from sottovoce.data.manifest import Manifest, ManifestRow
 from sottovoce.data.store import BYTES_PER_FRAME
 from sottovoce.features import logmel
 
@@ -24,7 +22,7 @@ _LONGEST_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True)
 class PreparationCost:
-    """What is expected: how many utterances, how much audio, how large a store."""
+    """The expected number of utterances, seconds of audio and bytes on disk."""
 
     utterances: int
     seconds: float
@@ -32,7 +30,7 @@ class PreparationCost:
 
 
 def estimate_preparation(manifest: Manifest) -> PreparationCost:
-    """Estimate a store from the headers of a sample of its files, spread evenly over the manifest."""
+    """Estimate the store of a manifest from the headers of a sample of its files, spread evenly over the manifest."""
     lengths = [
         length for row in _sample(manifest, _SAMPLE_ROWS) if (length := _seconds(row, manifest.root)) is not None
     ]
@@ -41,20 +39,14 @@ def estimate_preparation(manifest: Manifest) -> PreparationCost:
 
 
 def estimate_synthetic_preparation(corpus: Synthetic) -> PreparationCost:
-    """Estimate the store of a corpus that is not made yet, with its audio."""
+    """Estimate the audio and the store of a synthetic corpus before it is generated."""
     utterances, seconds = corpus.expected_utterances(), corpus.expected_seconds()
-    return PreparationCost(
-        utterances, seconds, _store_bytes(utterances, seconds) + _MARGIN * corpus.expected_audio_bytes()
-    )
-
-
-def _store_bytes(utterances: int, seconds: float) -> float:
-    features = seconds * logmel.FRAMES_PER_SECOND * BYTES_PER_FRAME
-    return _MARGIN * (features + utterances * _BYTES_PER_ROW)
+    size = _store_bytes(utterances, seconds) + _MARGIN * corpus.expected_audio_bytes()
+    return PreparationCost(utterances, seconds, size)
 
 
 def measure_extraction_speed(manifest: Manifest) -> float:
-    """Measure how many seconds of audio one core turns into features in a second."""
+    """Return how many seconds of audio one core turns into features per second, measured on a few rows."""
     rows = _sample(manifest, _TIMED_ROWS)
     started = time.perf_counter()
     result = extract(Chunk(manifest.root, manifest.tokens, rows))
@@ -62,19 +54,24 @@ def measure_extraction_speed(manifest: Manifest) -> float:
     return sum(result.samples) / logmel.SAMPLE_RATE_HZ / elapsed
 
 
-def _sample(manifest: Manifest, count: int) -> list[dict[str, Any]]:
+def _store_bytes(utterances: int, seconds: float) -> float:
+    features = seconds * logmel.FRAMES_PER_SECOND * BYTES_PER_FRAME
+    return _MARGIN * (features + utterances * _BYTES_PER_ROW)
+
+
+def _sample(manifest: Manifest, count: int) -> list[ManifestRow]:
     table = manifest.table
     rows = np.unique(np.linspace(0, len(table) - 1, min(count, len(table))).round().astype(np.int64))
-    sampled: list[dict[str, Any]] = table.take(rows).to_pylist()
+    sampled: list[ManifestRow] = table.take(rows).to_pylist()
     return sampled
 
 
-def _seconds(row: Mapping[str, Any], root: Path) -> float | None:
-    """Return the length of a row's audio as its files' headers tell it; None where they cannot be read."""
+def _seconds(row: ManifestRow, root: Path) -> float | None:
+    """Return the length of a row's audio according to the headers of its files; None if they cannot be read."""
     if row["segment_seconds"] is not None:
         return float(row["segment_seconds"])
     try:
         seconds = float(sum(soundfile.info(root / path).duration for path in row["paths"]) + sum(row["pauses"]))
     except (soundfile.SoundFileError, OSError):
         return None
-    return seconds if seconds < _LONGEST_SECONDS else None  # headers may announce anything
+    return seconds if seconds < _LONGEST_SECONDS else None  # a header may announce any length

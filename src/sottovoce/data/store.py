@@ -1,23 +1,23 @@
-"""A store: the features and targets of a corpus, memory-mapped, with an index for people.
+"""A store: the features and CTC targets of a corpus, memory-mapped, with an index for people.
 
-    store.json            what was made from what; written last, so that its presence means the store is whole
+    store.json            where the store comes from; written last, so it exists only in a complete store
     features.f16          float16 (frames, 80), all utterances one after another, row-major, no header
     tokens.npy            uint8, the CTC targets of all utterances one after another
     frame_offsets.npy     int64 (utterances + 1): utterance i has the frames offsets[i] to offsets[i + 1]
-    token_offsets.npy     int64 (utterances + 1)
+    token_offsets.npy     int64 (utterances + 1): the same for the targets
     speaker_offsets.npy   int64 (speakers + 1): speaker k has the utterances offsets[k] to offsets[k + 1]
-    speakers.parquet      speaker k's name and totals in row k
-    index.parquet         utterance i in row i: utterance, speaker, text, frames, seconds, paths, further columns
-    rejected.tsv          what could not be used, and why
+    speakers.parquet      row k: the name and the totals of speaker k
+    index.parquet         row i: utterance, speaker, text, frames, seconds, paths and other columns of utterance i
+    rejected.tsv          the utterances that could not be used, and why
 
-Promises: opening reads no more than store.json; features and offsets are paged in as they are used, so memory does not
-grow with the corpus. Utterances are sorted by speaker, so that one user's data lie together.
+Guarantees: opening reads store.json and the sizes of the other files. Features and offsets are paged in when they are
+used, so memory does not grow with the corpus. Utterances are sorted by speaker, so a user's data is contiguous.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from sottovoce.data.manifest import UtteranceRow
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
@@ -50,6 +51,34 @@ BYTES_PER_FRAME = logmel.BINS * np.dtype(np.float16).itemsize
 IntArray = npt.NDArray[np.int64]  # row numbers, offsets, lengths
 
 
+class IndexRow(UtteranceRow):
+    """A row of the index: an utterance with its sizes; `root` is the number of the folder its paths start from."""
+
+    tokens: int
+    frames: int
+    seconds: float
+    root: int
+
+
+class PreparationRecord(BaseModel):
+    """The corpus and the joining that a store was prepared from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    corpus: dict[str, JsonValue]
+    joining: dict[str, JsonValue] | None
+
+
+class MergeRecord(BaseModel):
+    """The hashes of the stores that a store was merged from, and how their speakers were treated."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    merged: tuple[str, ...]
+    same_speakers: bool
+    prefix: bool
+
+
 class StoreInfo(BaseModel):
     """The content of store.json."""
 
@@ -57,11 +86,11 @@ class StoreInfo(BaseModel):
 
     format: str
     label: str
-    request: dict[str, Any]
+    request: PreparationRecord | MergeRecord
     roots: tuple[str, ...]
     languages: tuple[str, ...]
     tokens: tuple[str, ...]
-    features: dict[str, Any]
+    features: dict[str, JsonValue]
     output_stride: int
     utterances: int
     speakers: int
@@ -74,62 +103,55 @@ class StoreInfo(BaseModel):
     hash: str
 
     @staticmethod
-    def content_hash(tokens: Sequence[str], features: dict[str, Any], files: dict[str, str]) -> str:
-        """Return the identity of a store's content: the same wherever and from wherever it was made."""
+    def content_hash(tokens: Sequence[str], features: Mapping[str, JsonValue], files: Mapping[str, str]) -> str:
+        """Return the hash that identifies the content of a store, wherever the store and its corpus lie."""
         document = {"format": FORMAT, "tokens": list(tokens), "features": features, "files": files}
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 class Store:
-    """A whole store, opened for reading."""
+    """A complete store, opened for reading.
+
+    Example:
+        store = Store.open("stores/ls-100")
+        store.features_of(0), store.token_set.decode(store.tokens_of(0))
+    """
 
     def __init__(self, path: Path, info: StoreInfo) -> None:
-        """Use `Store.open`."""
+        """Use `Store.open`, which checks the files."""
         self.path = path
         self.info = info
         self.token_set = TokenSet(info.languages)
 
     @classmethod
     def open(cls, path: Path | str) -> "Store":
-        """Open a store, or say in one line why it cannot be opened."""
+        """Open a store; a missing, unfinished or damaged store is a DataError of one line."""
         path = Path(path)
-        try:
-            document = json.loads((path / INFO).read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            raise DataError(_why_absent(path)) from None
-        except ValueError as error:  # not JSON, or not even UTF-8
-            raise DataError(f"{path / INFO} is damaged: {error}. Prepare the store again.") from None
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise DataError(f"{path} is not a store of this version ({FORMAT}). Prepare it again.")
-        try:
-            store = cls(path, StoreInfo.model_validate(document))
-        except ValidationError as error:
-            place = ".".join(map(str, error.errors()[0]["loc"]))
-            raise DataError(f"{path / INFO} is damaged at {place}. Prepare the store again.") from None
+        store = cls(path, _read_info(path))
         if store.token_set.tokens != store.info.tokens:
             raise DataError(f"{path} was made with another token set. Prepare it again.")
         store._check_sizes()
         return store
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel to another process as a path, not as the content of the files."""
+        """Pickle the path only; the receiving process opens the files itself."""
         return Store.open, (self.path.absolute(),)
 
     def _check_sizes(self) -> None:
-        """Find files that are missing or cut without reading them."""
+        """Raise DataError if a file is missing or truncated, without reading the files."""
         for name in CONTENT_FILES:
             if not (self.path / name).is_file():
-                raise DataError(f"{self.path} has lost its {name}. Prepare the store again.")
-        found, expected = (self.path / FEATURES).stat().st_size, self.info.frames * BYTES_PER_FRAME
-        if found != expected:
-            raise DataError(f"{self.path / FEATURES} has {found} bytes, not {expected}. Prepare the store again.")
+                raise DataError(f"{self.path} has no {name}. Prepare the store again.")
+        size, expected = (self.path / FEATURES).stat().st_size, self.info.frames * BYTES_PER_FRAME
+        if size != expected:
+            raise DataError(f"{self.path / FEATURES} has {size} bytes, not {expected}. Prepare the store again.")
         for name, offsets, count, end in (
             (FRAME_OFFSETS, self.frame_offsets, self.info.utterances, self.info.frames),
             (TOKEN_OFFSETS, self.token_offsets, self.info.utterances, len(self.tokens)),
             (SPEAKER_OFFSETS, self.speaker_offsets, self.info.speakers, self.info.utterances),
         ):
             if len(offsets) != count + 1 or offsets[-1] != end:
-                raise DataError(f"{self.path / name} does not fit the rest. Prepare the store again.")
+                raise DataError(f"{self.path / name} does not match the other files. Prepare the store again.")
 
     def __len__(self) -> int:
         """Return the number of utterances."""
@@ -149,17 +171,17 @@ class Store:
 
     @cached_property
     def frame_offsets(self) -> IntArray:
-        """Where each utterance's frames start."""
+        """The first frame of every utterance, and the end."""
         return self._array(FRAME_OFFSETS)
 
     @cached_property
     def token_offsets(self) -> IntArray:
-        """Where each utterance's target starts."""
+        """The first token of every utterance, and the end."""
         return self._array(TOKEN_OFFSETS)
 
     @cached_property
     def speaker_offsets(self) -> IntArray:
-        """Where each speaker's utterances start."""
+        """The first utterance of every speaker, and the end."""
         return self._array(SPEAKER_OFFSETS)
 
     def _array(self, name: str) -> npt.NDArray[Any]:
@@ -178,7 +200,7 @@ class Store:
         return self.tokens[self.token_offsets[row] : self.token_offsets[row + 1]]
 
     def frames_of(self, rows: IntArray) -> IntArray:
-        """Return how many frames each of these utterances has."""
+        """Return the number of frames of each of these utterances."""
         return self.frame_offsets[rows + 1] - self.frame_offsets[rows]
 
     def speaker_names(self) -> pa.Array:
@@ -199,7 +221,7 @@ class Store:
         return numbers
 
     def index(self, columns: list[str] | None = None, rows: slice | None = None) -> pa.Table:
-        """Return the index, or some columns or a range of rows of it."""
+        """Return the index, or some of its columns, or a range of its rows."""
         if rows is None:
             return self._parquet(INDEX, columns)
         return self._index_rows(rows.start, rows.stop, columns)
@@ -223,7 +245,7 @@ class Store:
             raise DataError(f"{self.path / INDEX} is damaged: {error}. Prepare the store again.") from None
 
     def _index_rows(self, start: int, stop: int, columns: list[str] | None) -> pa.Table:
-        """Read only the row groups that hold the range."""
+        """Read only the row groups that overlap the range."""
         with pq.ParquetFile(self.path / INDEX) as file:
             sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
             ends = np.cumsum(sizes, dtype=np.int64)
@@ -234,22 +256,38 @@ class Store:
             return table.slice(start - (int(ends[first]) - sizes[first] if groups else 0), stop - start)
 
     def root_of(self, root: int) -> Path:
-        """Return the folder that the audio paths of an index row start from."""
+        """Return the folder with this number, from which the audio paths of index rows start."""
         return Path(os.path.normpath(self.path.absolute() / self.info.roots[root]))
 
     def damaged_files(self) -> list[str]:
-        """Read every file and return the names of those whose content is not what store.json records."""
+        """Read every file and return the names of those whose hash differs from the one in store.json."""
         return [name for name in CONTENT_FILES if sha256_of(self.path / name) != self.info.files[name]]
 
 
 def partial_path(path: Path) -> Path:
-    """Return where a store is being made before it is whole."""
+    """Return the folder in which a store is made until it is complete."""
     return Path(f"{path if path.name else path.absolute()}.partial")
+
+
+def _read_info(path: Path) -> StoreInfo:
+    try:
+        document = json.loads((path / INFO).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(_why_absent(path)) from None
+    except ValueError as error:  # not JSON, or not even UTF-8
+        raise DataError(f"{path / INFO} is damaged: {error}. Prepare the store again.") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise DataError(f"{path} is not a store of this version ({FORMAT}). Prepare it again.")
+    try:
+        return StoreInfo.model_validate(document)
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise DataError(f"{path / INFO} is damaged at {place}. Prepare the store again.") from None
 
 
 def _why_absent(path: Path) -> str:
     if partial_path(path).exists():
-        return f"{path} is not finished. Run the command that prepares it again to go on."
+        return f"{path} is not finished. Run the command that prepares it again to resume."
     if path.is_dir():
-        return f"{path} holds no store. Give the folder that `sotto data prepare ... --out` made."
+        return f"{path} contains no store. Give the folder that `sotto data prepare ... --out` made."
     return f"There is no store at {path}. Make one with `sotto data prepare`."

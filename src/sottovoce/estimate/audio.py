@@ -100,7 +100,8 @@ def paper_audio(name: str) -> UserAudio:
     if name not in lengths:
         raise ConfigError(f"The paper's table has no corpus {name!r}. It has: {', '.join(lengths)}.")
     row = paper_statistics([name])[name]
-    mean, std, least, most = (60 * row[f"minutes_{key}"] for key in ("mean", "std", "min", "max"))
+    minutes = (row.minutes_mean, row.minutes_std, row.minutes_min, row.minutes_max)
+    mean, std, least, most = (60 * value for value in minutes)
     return log_normal(name, mean, std, (least, most), lengths[name])
 
 

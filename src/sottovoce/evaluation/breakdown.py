@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError
-from sottovoce.evaluation.evaluate import ScoredUtterance, score
 from sottovoce.evaluation.scores import Breakdown, GroupScores, SpeakerScores, SpeakerSummary
+from sottovoce.evaluation.scoring import ScoredUtterance, score
 
 Key = TypeVar("Key")
 Item = TypeVar("Item")

@@ -1,36 +1,39 @@
 """SpecAugment as in the paper: 2 frequency masks (F = 30) and 10 time masks (T = 50, ratio p = 0.1), no warping.
 
-A mask's width is drawn uniformly from 0 to its largest (for time: the smaller of T and p times the utterance's frames)
-and its place uniformly from those where it fits inside the utterance. Masked values become 0, the utterance's mean.
+The width of a mask is drawn uniformly from 0 to a maximum: F bins, or the smaller of T and p times the utterance's
+frames. Its position is drawn uniformly from all positions inside the utterance. Masked values become 0, which is the
+mean of the utterance.
 
-Beyond the paper, and off unless asked for: `frequency_shift` moves all bins of an utterance up or down by one random
-number, before masking. That makes a few speakers sound like more: a longer vocal tract has lower resonances.
+`frequency_shift` is not in the paper and off by default. It shifts all bins of an utterance up or down by a random
+number of bins before masking. A longer vocal tract has lower resonances, so a few speakers sound like many.
 """
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from sottovoce.features.logmel import BINS
+
 
 class SpecAugment(BaseModel):
-    """How much is masked."""
+    """The number and the sizes of the masks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    frequency_masks: int = Field(2, ge=0, description="frequency masks per utterance; 0 switches them off")
-    frequency_bins: int = Field(30, ge=0, le=80, description="F, the largest number of bins in one mask")
-    time_masks: int = Field(10, ge=0, description="time masks per utterance; 0 switches them off")
+    frequency_masks: int = Field(2, ge=0, description="frequency masks per utterance; 0: none")
+    frequency_bins: int = Field(30, ge=0, le=BINS, description="F, the largest number of bins in one mask")
+    time_masks: int = Field(10, ge=0, description="time masks per utterance; 0: none")
     time_frames: int = Field(50, ge=0, description="T, the largest number of frames in one mask")
     frequency_shift: int = Field(
-        0, ge=0, lt=80, description="largest shift of all bins, up or down; 0: as in the paper"
+        0, ge=0, lt=BINS, description="largest shift of all bins, up or down; 0: no shift, as in the paper"
     )
-    time_ratio: float = Field(0.1, ge=0, le=1, description="p, the largest share of an utterance in one mask")
+    time_ratio: float = Field(0.1, ge=0, le=1, description="p, the largest share of an utterance in one time mask")
 
 
 def augment_(
     features: npt.NDArray[np.float32], frames: npt.NDArray[np.int64], options: SpecAugment, rng: np.random.Generator
 ) -> None:
-    """Mask a padded batch (rows, frames, bins) in place."""
+    """Mask a padded batch (rows, frames, bins) in place; `frames` has the length of every row without padding."""
     bins = features.shape[2]
     for row, count in enumerate(frames):
         if options.frequency_shift:
@@ -44,6 +47,7 @@ def augment_(
 
 
 def _spans(masks: int, widest: int, room: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Draw the start and the width of every mask."""
     widths = rng.integers(widest, size=masks, endpoint=True)
     starts = rng.integers(room - widths, endpoint=True)
     return list(zip(starts.tolist(), widths.tolist(), strict=True))

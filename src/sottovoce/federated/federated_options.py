@@ -34,9 +34,14 @@ class Local(BaseModel):
         return 10 if self.epochs is None else self.epochs
 
 
-def _as_names(value: Any) -> Any:
-    """Accept one name in place of a list of one."""
-    return [value] if isinstance(value, str) and value != "all" else value
+def _as_names(value: Any) -> Trainable:
+    """Accept `all`, a name and a list of names."""
+    if value == "all":
+        return "all"
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ValueError("expected all, or a list of names such as [ln, output]")
+    return tuple(names)
 
 
 class Federated(BaseModel):

@@ -8,11 +8,21 @@ from typing import Annotated, Any
 
 from pydantic import TypeAdapter
 
+from sottovoce.model.conformer_options import ConformerOptions
 from sottovoce.model.encoder_options import EncoderOptions
 from sottovoce.model.transformer_options import TransformerOptions
 from sottovoce.open_union import OpenUnion
 
-__all__ = ["ENCODERS", "AnyEncoder", "EncoderOptions", "TransformerOptions", "described", "read_options"]
+__all__ = [
+    "DEFAULT_KIND",
+    "ENCODERS",
+    "AnyEncoder",
+    "ConformerOptions",
+    "EncoderOptions",
+    "TransformerOptions",
+    "described",
+    "read_options",
+]
 
 DEFAULT_KIND = "transformer"
 ENCODERS = OpenUnion(EncoderOptions, "kind", DEFAULT_KIND)

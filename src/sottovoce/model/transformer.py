@@ -4,6 +4,8 @@ A block has no biases. Dropout is applied to the convolution's output, to the at
 ReLU. The layers around the blocks, layer drop and the front end are in `stack.py` and `front.py`.
 """
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F  # noqa: N812 - everyone's name for it
 from torch import Tensor, nn
@@ -54,7 +56,7 @@ class Transformer(Stack):
     """The whole network, from features to token scores."""
 
     options: TransformerOptions
-    groups = {"ln": ("ln1", "ln2", "ln"), "attention": ("wqkv", "wf"), "mlp": ("w1", "w2")}  # noqa: RUF012 - constant
+    groups: ClassVar = {"ln": ("ln1", "ln2", "ln"), "attention": ("wqkv", "wf"), "mlp": ("w1", "w2")}
 
     def __init__(self, options: TransformerOptions, tokens: int) -> None:
         """Make the parameters; `initialise` fills them."""

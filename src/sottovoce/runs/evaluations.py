@@ -9,7 +9,7 @@ from pathlib import Path
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
 from sottovoce.evaluation.breakdown import break_down, default_columns
-from sottovoce.evaluation.evaluate import evaluate
+from sottovoce.evaluation.scoring import evaluate
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.runs.documents import Evaluation, Evaluations
 from sottovoce.runs.folder import Run

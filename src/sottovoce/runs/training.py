@@ -26,7 +26,7 @@ from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection, require_disjoint
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
-from sottovoce.evaluation.evaluate import evaluate, score
+from sottovoce.evaluation.scoring import evaluate, score
 from sottovoce.files import make_folder, only_writer, sha256_of
 from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
 from sottovoce.model.roles import Trainable

@@ -1,19 +1,19 @@
-"""Speak the sentences of one speaker with eSpeak NG: a stand-alone script, a process of its own for every speaker.
+"""Speak the sentences of one speaker with eSpeak NG. This is a stand-alone script, run in a new process per speaker.
 
-It reads one JSON document on standard input,
+Standard input is one JSON document, a `SpeechTask`:
 
     {"voice": "en-us+f3", "pitch": 50, "range": 50, "rate": 160, "sentences": ["hello there", ...]}
 
-(pitch and range from 0 to 99, rate in words per minute) and writes to standard output one line of JSON,
-{"sample_rate_hz": 22050, "samples": [20111, ...]}, and then the samples of all sentences, as native 16-bit integers.
-The first argument, if there is one, is the folder that holds the package espeakng_loader.
+Standard output is one line of JSON, {"sample_rate_hz": 22050, "samples": [20111, ...]}, followed by the samples of all
+sentences as native 16-bit integers. The optional first argument is the folder that contains the package
+espeakng_loader.
 
 Guarantees: the same input gives the same bytes. The engine carries state from one sentence to the next, so this holds
-for whole documents, each in a fresh process, not for single sentences. A voice or a variant that does not exist is an
-error: one line on standard error and exit status 1. The engine itself would quietly use another voice.
+for complete documents, each in a new process, not for single sentences. A voice or variant that does not exist is an
+error: one line on standard error and exit status 1. The engine itself would silently use another voice.
 
-eSpeak NG is under the GPL. No other module loads it, and this one imports nothing of the project and nothing but the
-standard library and the loader: that also makes it start fast.
+eSpeak NG is under the GPL. No other module loads it, and this module imports nothing but the standard library and the
+loader, which also makes it start fast.
 """
 
 import array
@@ -21,7 +21,7 @@ import ctypes
 import json
 import sys
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 _SYNCHRONOUS = 2  # AUDIO_OUTPUT_SYNCHRONOUS: no threads, no sound card, all audio goes to the callback
 _DONT_EXIT = 0x8000  # espeakINITIALIZE_DONT_EXIT: report a failure instead of ending the process
@@ -45,14 +45,24 @@ _ARGUMENTS: dict[str, list[Any]] = {
 
 
 class EspeakError(Exception):
-    """The engine refused a call, or would have done something else than asked."""
+    """The engine refused a call, or would have done something other than requested."""
+
+
+class SpeechTask(NamedTuple):
+    """Sentences and the voice that speaks them; pitch and range go from 0 to 99, the rate is in words per minute."""
+
+    voice: str
+    pitch: int
+    range: int
+    rate: int
+    sentences: list[str]
 
 
 class EspeakEngine:
     """The library, loaded and initialised; one per process."""
 
     def __init__(self) -> None:
-        """Load the library and its data from the wheel."""
+        """Load the library and its data from the installed package."""
         import espeakng_loader  # noqa: PLC0415 - the first argument says where it is
 
         self._library = ctypes.CDLL(espeakng_loader.get_library_path())
@@ -65,32 +75,32 @@ class EspeakEngine:
         )
         if self.sample_rate_hz <= 0:
             raise EspeakError(f"espeak_Initialize returned {self.sample_rate_hz}.")
-        self._check("espeak_ng_SetRandSeed", 1)  # the engine would take the time of day
+        self._check("espeak_ng_SetRandSeed", 1)  # by default the engine takes the time of day
         self._samples = bytearray()
-        self._callback = _CALLBACK(self._receive)  # kept, or the garbage collector would take it
+        self._callback = _CALLBACK(self._receive)  # this reference protects it from the garbage collector
         self._library.espeak_SetSynthCallback(self._callback)
 
     def _receive(self, samples: Any, count: int, _events: int | None) -> int:
         if samples and count > 0:
             self._samples += ctypes.string_at(samples, 2 * count)
-        return 0  # go on
+        return 0  # continue
 
     def _check(self, function: str, *arguments: Any) -> None:
         status = getattr(self._library, function)(*arguments)
         if status != 0:
             raise EspeakError(f"{function}{arguments} returned {status}.")
 
-    def choose(self, voice: str, **parameters: int) -> None:
-        """Set the voice, for example "en-us+f3", and rate, pitch and range."""
+    def choose(self, voice: str, *, rate: int, pitch: int, pitch_range: int) -> None:
+        """Set the voice, for example "en-us+f3", the rate, the pitch and its range."""
         _, plus, variant = voice.partition("+")
         if plus and variant not in {file.name for file in (self._data / "voices" / "!v").iterdir()}:
             raise EspeakError(f"The variant of voice {voice} does not exist.")  # the engine would ignore it
         self._check("espeak_SetVoiceByName", voice.encode())
-        for code, name in ((_RATE, "rate"), (_PITCH, "pitch"), (_RANGE, "range")):
+        for code, name, value in ((_RATE, "rate", rate), (_PITCH, "pitch", pitch), (_RANGE, "range", pitch_range)):
             low, high = _LIMITS[name]
-            if not low <= parameters[name] <= high:  # the engine would accept it
-                raise EspeakError(f"Expected {low} <= {name}={parameters[name]} <= {high}.")
-            self._check("espeak_SetParameter", code, parameters[name], 0)
+            if not low <= value <= high:  # the engine would accept it
+                raise EspeakError(f"Expected {low} <= {name}={value} <= {high}.")
+            self._check("espeak_SetParameter", code, value, 0)
 
     def speak(self, sentence: str) -> bytes:
         """Return the samples of one sentence."""
@@ -103,11 +113,11 @@ class EspeakEngine:
         return bytes(self._samples)
 
 
-def speak_document(document: dict[str, Any], output: BinaryIO) -> None:
-    """Speak the sentences of one document and write them in the framing of the module docstring."""
+def speak(task: SpeechTask, output: BinaryIO) -> None:
+    """Speak the sentences and write them in the format of the module docstring."""
     engine = EspeakEngine()
-    engine.choose(document["voice"], rate=document["rate"], pitch=document["pitch"], range=document["range"])
-    sentences = [engine.speak(sentence) for sentence in document["sentences"]]
+    engine.choose(task.voice, rate=task.rate, pitch=task.pitch, pitch_range=task.range)
+    sentences = [engine.speak(sentence) for sentence in task.sentences]
     item_bytes = array.array("h").itemsize
     header = {"sample_rate_hz": engine.sample_rate_hz, "samples": [len(item) // item_bytes for item in sentences]}
     output.write(json.dumps(header).encode() + b"\n")
@@ -116,11 +126,11 @@ def speak_document(document: dict[str, Any], output: BinaryIO) -> None:
 
 
 def main() -> int:
-    """Read the document, speak it, and return the exit status."""
+    """Read the task, speak it, and return the exit status."""
     sys.path[:0] = sys.argv[1:2]
     try:
-        speak_document(json.load(sys.stdin.buffer), sys.stdout.buffer)
-    except (EspeakError, ImportError, OSError, AttributeError) as error:  # the last for a library without a function
+        speak(SpeechTask(**json.load(sys.stdin.buffer)), sys.stdout.buffer)
+    except (EspeakError, ImportError, OSError, AttributeError) as error:  # the last: a library lacks a function
         print(error, file=sys.stderr)
         return 1
     return 0

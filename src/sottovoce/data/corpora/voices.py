@@ -1,6 +1,6 @@
-"""Who speaks in the synthetic corpus: a voice of eSpeak NG with a pitch, a pace and a place it records in.
+"""The speakers of the synthetic corpus: voices of eSpeak NG with a pitch, a pace and recording conditions.
 
-Guarantee: a speaker depends on the seed and its own name alone, whatever the number of speakers.
+Guarantee: a speaker depends only on the seed and the speaker's name, not on the number of speakers.
 """
 
 import functools
@@ -18,14 +18,14 @@ Language = Literal["en", "fr", "de"]
 Domain = Literal["clean", "noisy"]
 Range = tuple[float, float]
 
-# The accents that eSpeak NG knows and that differ in sound: fr-be and fr-ch speak words exactly as fr does.
+# The accents of eSpeak NG that sound different; fr-be and fr-ch sound exactly like fr.
 _ACCENTS: dict[Language, tuple[str, ...]] = {
     "en": ("en", "en-us", "en-gb-x-rp", "en-gb-scotland", "en-gb-x-gbclan", "en-gb-x-gbcwmd", "en-029", "en-us-nyc"),
     "fr": ("fr",),
     "de": ("de",),
 }
-# Its variants, but for fast (the same sound as none) and RicishayMax, 2 and 3 (an echo as loud as the voice itself).
-# The list is fixed, because its order and length decide who speaks how.
+# Its variants, without fast (the same sound as no variant) and RicishayMax, 2 and 3 (an echo as loud as the voice).
+# The list must not change: its order and length decide which voice a speaker gets.
 _VARIANTS = (
     "",
     *("Alex", "Alicia", "Andrea", "Andy", "Annie", "AnxiousAndy", "Demonic", "Denis", "Diogo", "Gene", "Gene2"),
@@ -48,21 +48,25 @@ _BANDS: tuple[Range, ...] = ((300, 3400), (100, 5000), (200, 6000), (0, 3000), (
 
 @dataclass(frozen=True)
 class UtteranceCounts:
-    """How much the speakers say: a log-normal number of utterances, at least one and at most `most`."""
+    """The log-normal distribution of the number of utterances per speaker, at least one and at most `most`."""
 
     mean: float
     tail: float
     most: int
 
     def draw(self, rng: np.random.Generator) -> int:
-        """Return the number of utterances of one speaker."""
+        """Draw the number of utterances of one speaker."""
         log_median = math.log(self.mean) - self.tail**2 / 2
         return min(max(round(math.exp(log_median + self.tail * rng.standard_normal())), 1), self.most)
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """How hard the domains are: the least signal-to-noise ratio of each, and the noisy one's microphones and rooms."""
+    """The difficulty of the domains: the smallest signal-to-noise ratio of each, and the noisy domain's shares.
+
+    `band_share` of the noisy speakers have a poor microphone, `reverb_share` are in a reverberant room. A clean domain
+    without a ratio has no noise.
+    """
 
     clean_snr_db: float | None = None
     least_snr_db: float = 3.0
@@ -72,7 +76,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Speaker:
-    """Who speaks how, how much, and in which conditions. Pitch and range go from 0 to 99, rate is in words a minute."""
+    """One speaker. Pitch and range go from 0 to 99, the rate is in words per minute."""
 
     name: str
     language: Language
@@ -87,7 +91,7 @@ class Speaker:
 
 @dataclass(frozen=True)
 class _Style:
-    """How widely the speakers of a domain differ."""
+    """The ranges from which the speakers of a domain are drawn."""
 
     pitch: Range
     pitch_range: Range
@@ -105,12 +109,13 @@ _REVERB_SECONDS: Range = (0.15, 0.8)
 
 @functools.cache
 def voices_of(seed: int, language: Language, most: int | None) -> Sequence[str]:
-    """Return the voices that speakers have: all, or `most` of them drawn at random."""
+    """Return the voices of a language: all, or `most` of them drawn at random."""
     return VOICES[language] if most is None else rank(seed, "synthetic-voices", VOICES[language])[:most]
 
 
 def draw_speaker(
     seed: int,
+    *,
     language: Language,
     domain: Domain,
     number: int,
@@ -118,7 +123,7 @@ def draw_speaker(
     conditions: Conditions,
     most_voices: int | None = None,
 ) -> Speaker:
-    """Return the speaker with this number among those of a language and a domain; their voices may be limited."""
+    """Return the speaker with this number in a language and a domain; `most_voices` limits the number of voices."""
     name = f"{language}-{domain}-{number:05d}"
     rng = stream(seed, "synthetic-speaker", name)
     style, voices = _STYLES[domain], voices_of(seed, language, most_voices)

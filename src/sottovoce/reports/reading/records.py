@@ -21,7 +21,7 @@ from sottovoce.reports.reading.metrics import Line, read_metrics
 from sottovoce.runs.documents import BenchRow, Document, Evaluations, Result, RunConfig
 from sottovoce.runs.folder import LAST
 from sottovoce.runs.metrics_log import METRICS_FILE
-from sottovoce.runs.verify import Verified, verify
+from sottovoce.runs.verification import Verified, verify
 
 SetName = Literal["dev", "test"]
 
