@@ -29,7 +29,7 @@ from sottovoce.distributed import run_workers
 from sottovoce.federated.federated_training import train_federated
 from sottovoce.processes import no_progress
 from sottovoce.runs.display import NoDisplay
-from sottovoce.runs.own_corpus import make_own_corpus
+from sottovoce.runs.own_corpus import with_own_corpus
 from trainings import SMALL_MODEL
 
 DIGESTS = Path(__file__).parent / "golden" / "runs.json"
@@ -95,8 +95,7 @@ def run_all(folder: Path) -> dict[str, dict[str, str]]:
             resolved = resolve("tiny", *map(parse_setting, (*settings, *more)), {"data": data})
             run_workers(train, (resolved, Path(name), NoDisplay), 1, 1)
             found[name] = digests(folder / name)
-    quick = resolve("quick")
-    quick = resolve("quick", make_own_corpus(quick.config, Path("quick"), 1, no_progress))
+    quick = with_own_corpus(resolve("quick"), Path("quick"), 1, no_progress)
     run_workers(train_federated, (quick, Path("quick"), NoDisplay), 1, 1)
     return found | {"quick": digests(folder / "quick")}
 

@@ -31,10 +31,10 @@ from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.mechanism import plain_mechanism
 from sottovoce.privacy.planner import Accounting, Plan, solve
 from sottovoce.privacy.privacy_options import Sampling
-from sottovoce.processes import Progress, no_progress, under_torchrun
+from sottovoce.processes import Progress, no_progress
 from sottovoce.runs.display import MakeDisplay, NoDisplay
 from sottovoce.runs.folder import Run
-from sottovoce.runs.own_corpus import make_own_corpus
+from sottovoce.runs.own_corpus import with_own_corpus
 
 Place = str | os.PathLike[str]
 Speech = Population | Store | Selection | Place  # a place may be STORE or STORE@SPEAKERS
@@ -93,8 +93,7 @@ def train_federated(
     Example: `run = sv.train_federated("quick", "runs/quick"); run.epsilon.tightest, run.evaluations["test"].wer`
     """
     resolved = _with_data(settings, Path(run), train=train, dev=dev, test=test, seed_model=seed_model)
-    if resolved.config.data.train is None:
-        resolved = _with_own_corpus(resolved, Path(run), workers, progress)
+    resolved = with_own_corpus(resolved, Path(run), workers, progress)
     return _train(federated_worker, resolved, Path(run), workers, display)
 
 
@@ -102,18 +101,6 @@ def _train(worker: Callable[..., None], resolved: Resolved, run: Path, workers: 
     hardware = resolved.config.hardware
     run_workers(worker, (resolved, run, display), hardware.processes(workers), hardware.threads_per_worker)
     return Run(run)
-
-
-def _with_own_corpus(resolved: Resolved, run: Path, workers: int, progress: Progress) -> Resolved:
-    data = resolved.config.data
-    if data.dev is not None or data.test is not None:
-        raise ConfigError("dev and test need train: they must not share speakers with it. Give all three.")
-    if under_torchrun():
-        raise ConfigError(
-            "Under torchrun a run makes no corpus of its own. Start it once without, and give its lists with --train."
-        )
-    own = make_own_corpus(resolved.config, run, workers, progress)
-    return resolved.over(own) if own.tree else resolved
 
 
 def _with_data(

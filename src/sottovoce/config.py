@@ -106,14 +106,17 @@ class Resolved:
     name: str
     config: Config
     sources: Mapping[str, str]
+    tree: Tree  # the layers together, before the defaults are filled in
 
-    def over(self, layer: Layer) -> "Resolved":
-        """Return this configuration with some values of its sections replaced; the values are not validated again."""
-        sections = {
-            name: getattr(self.config, name).model_copy(update=dict(values)) for name, values in layer.tree.items()
-        }
-        sources = dict.fromkeys((key for key, _ in _leaves(layer.tree)), layer.source)
-        return Resolved(self.name, self.config.model_copy(update=sections), {**self.sources, **sources})
+    def over(self, *layers: Tree | Layer) -> "Resolved":
+        """Return this configuration with further layers on top, validated again."""
+        tree, sources = self.tree, dict(self.sources)
+        for layer in (layer if isinstance(layer, Layer) else Layer(layer) for layer in layers):
+            tree = _tagged(_merged(tree, layer.tree), Config)
+            kept = {key for key, _ in _leaves(tree)}
+            sources |= dict.fromkeys((key for key, _ in _leaves(layer.tree)), layer.source)
+            sources = {key: source for key, source in sources.items() if key in kept}  # of replaced sections: none
+        return Resolved(self.name, _validated(tree, sources), sources, tree)
 
     def rows(self) -> Iterator[tuple[str, Any, str]]:
         """Yield key, value and source of every value."""
@@ -133,15 +136,7 @@ def resolve(preset: str, *layers: Tree | Layer) -> Resolved:
     An object of options in a layer, such as an optimizer, is kept as it is unless a later layer changes one of its
     values.
     """
-    tree: Tree = {}
-    sources: dict[str, str] = {}
-    given = (layer if isinstance(layer, Layer) else Layer(layer) for layer in layers)
-    for layer in [*_preset_layers(preset, ()), *given]:
-        tree = _tagged(_merged(tree, layer.tree), Config)
-        kept = {key for key, _ in _leaves(tree)}
-        sources |= dict.fromkeys((key for key, _ in _leaves(layer.tree)), layer.source)
-        sources = {key: source for key, source in sources.items() if key in kept}  # of replaced sections: none
-    return Resolved(preset, _validated(tree, sources), sources)
+    return Resolved(preset, Config(), {}, {}).over(*_preset_layers(preset, ()), *layers)
 
 
 def parse_setting(text: str) -> Layer:

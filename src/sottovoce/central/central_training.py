@@ -2,13 +2,14 @@
 
 import math
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from sottovoce.central.batches import steps_from
-from sottovoce.central.step import Rows, step_gradient
+from sottovoce.central.central_step import Rows, step_gradient
 from sottovoce.config import Resolved
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
@@ -61,8 +62,9 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: S
         data=data_hashes(config, run, train=train, dev=dev),
         max_minutes=config.central.max_minutes,
     )
-    _take_steps(training, train)
-    training.finish()
+    with closing(training.log):
+        _take_steps(training, train)
+        training.finish()
     if not stop.interrupted:
         training.record_evaluations(test)
 

@@ -5,7 +5,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
 import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
@@ -13,7 +12,7 @@ from sottovoce.cli.config import Preset, Settings
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table, stdout
 from sottovoce.config import resolve
 from sottovoce.data.selection import Selection
-from sottovoce.errors import ConfigError, DataError
+from sottovoce.errors import DataError
 from sottovoce.evaluation.scores import Breakdown, Scores
 from sottovoce.files import gigabytes
 from sottovoce.model.hardware import Hardware
@@ -28,7 +27,7 @@ Checkpoint = Annotated[
 
 def evaluate(
     checkpoint: Checkpoint,
-    store: Annotated[str, typer.Argument(metavar="STORE[@SPEAKERS]", help="What to evaluate on.")],
+    store: Annotated[str, typer.Argument(metavar="STORE[@SPEAKERS]", help="The speech to evaluate on.")],
     by: Annotated[list[str] | None, typer.Option("--by", help="Also by this column. Default: sex, age, ...")] = None,
     batch_seconds: Annotated[float, typer.Option(min=1, help="Audio in one batch.")] = 120.0,
     workers: Workers = ALL_CORES,
@@ -56,18 +55,12 @@ def evaluate(
 def _evaluate_worker(
     group: "Group", checkpoint: Path, selection: Selection, by: list[str] | None, batch_seconds: float, result: Path
 ) -> None:
-    from sottovoce.evaluation.breakdown import break_down, default_columns
+    from sottovoce.evaluation.breakdown import break_down, group_columns
     from sottovoce.evaluation.scoring import evaluate as run_evaluation
     from sottovoce.model.recogniser import load_recogniser
 
     population = selection.open()
-    columns = default_columns(population.store) if by is None else by
-    present = population.store.index_columns()
-    for column in columns:
-        if column not in present:
-            raise ConfigError(f"{population.store.path} has no column {column!r}. It has: {', '.join(present)}.")
-        if pa.types.is_nested(population.store.index_schema().field(column).type):
-            raise ConfigError(f"{column!r} holds lists, not single values. Choose another column.")
+    columns = group_columns(population.store, by)
     recogniser = load_recogniser(checkpoint, Hardware().open())
     with ProgressDisplay(hidden=not group.leads) as progress:
         rows = population.all_rows()

@@ -1,4 +1,4 @@
-"""Speaker statistics on the command line: the table, and the picture of the distribution."""
+"""Speaker statistics on the command line: a table, and a figure of the distribution."""
 
 from dataclasses import asdict, astuple
 from pathlib import Path
@@ -12,7 +12,7 @@ _HEADER = ["subset", "hours", "speakers", "utterances", "mean", "std", "min", "m
 
 
 def draw_speakers(populations: dict[str, Population], picture: Path) -> None:
-    """Draw how much the users of each population have."""
+    """Draw the distribution of minutes and utterances per user in each population."""
     from sottovoce.reports.pictures import UserAmounts, speaker_distribution
 
     amounts = {
@@ -24,7 +24,7 @@ def draw_speakers(populations: dict[str, Population], picture: Path) -> None:
 
 
 def print_statistics(rows: list[SpeakerStatistics], picture: Path | None, as_json: bool) -> None:
-    """Print the table, with the paper's row below each subset that the paper lists."""
+    """Print the statistics; a subset that the paper lists is followed by the paper's row."""
     paper = paper_statistics(row.subset for row in rows)
     if as_json:
         document = {

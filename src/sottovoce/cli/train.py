@@ -1,7 +1,6 @@
 """sotto train: seed models and baselines on all data together, and federated training on users."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,12 +12,12 @@ from sottovoce.cli.config import Preset, Settings
 from sottovoce.cli.console import ProgressDisplay, note, print_json, stderr
 from sottovoce.config import Layer, Resolved, resolve
 from sottovoce.data.selection import Selection
-from sottovoce.errors import ConfigError, DataError
+from sottovoce.errors import DataError
 from sottovoce.privacy.accounting import rounded_up
-from sottovoce.runs.own_corpus import make_own_corpus
 
 if TYPE_CHECKING:
     from sottovoce.runs.display import Status
+    from sottovoce.runs.folder import Run
 
 app = typer.Typer(help="Train recognisers.", no_args_is_help=True)
 
@@ -37,19 +36,20 @@ def data_layers(
     return layers if seed_model is None else [*layers, Layer({"data": {"seed_model": seed_model}}, "--seed-model")]
 
 
-Run = Annotated[Path, typer.Option("--run", help="The run's folder; an unfinished run in it goes on.")]
-Train = Annotated[str | None, typer.Option("--train", metavar=Chosen, help="What to train on.")]
-Dev = Annotated[str | None, typer.Option("--dev", metavar=Chosen, help="What chooses the best checkpoint.")]
-Test = Annotated[str | None, typer.Option("--test", metavar=Chosen, help="Evaluated once, at the end.")]
+RunFolder = Annotated[Path, typer.Option("--run", help="The run's folder; an unfinished run in it is resumed.")]
+Train = Annotated[str | None, typer.Option("--train", metavar=Chosen, help="The speech to train on.")]
+Dev = Annotated[str | None, typer.Option("--dev", metavar=Chosen, help="The speech that chooses the best checkpoint.")]
+Test = Annotated[str | None, typer.Option("--test", metavar=Chosen, help="The speech to evaluate on once, at the end.")]
 SeedModel = Annotated[
-    Path | None, typer.Option("--seed-model", metavar="CHECKPOINT", help="The model to start from; else at random.")
+    Path | None,
+    typer.Option("--seed-model", metavar="CHECKPOINT", help="The model to start from. Default: random parameters."),
 ]
 
 
 @app.command()
 def central(
     preset: Preset,
-    run: Run,
+    run: RunFolder,
     seed_model: SeedModel = None,
     train: Train = None,
     dev: Dev = None,
@@ -60,22 +60,23 @@ def central(
 ) -> None:
     """Train a model on all data together: a seed model, or the bound that federated learning is compared with.
 
-    Killed and started again, it goes on and ends with the same bits. Under torchrun its processes are used; otherwise
-    --workers processes of this machine, one thread each.
+    Killed and started again, it resumes and ends with the same bits. Under torchrun it uses torchrun's processes;
+    otherwise --workers processes of this machine, one thread each.
 
     Example: sotto train central tiny --train stores/digits@train.txt --dev stores/digits@heldout.txt --run runs/digits
     """
-    from sottovoce.central.central_training import train_central
+    from sottovoce.api import train_central
 
     given = data_layers(train=train, dev=dev, test=test, seed_model=seed_model)
     resolved = resolve(preset, *(settings or ()), *given)
-    _start(train_central, resolved, run, resolved.config.central.steps, workers, as_json)
+    trained = train_central(resolved, run, workers=workers, display=TrainingDisplay)
+    _report(trained, resolved, resolved.config.central.steps, as_json=as_json)
 
 
 @app.command()
 def federated(
     preset: Preset,
-    run: Run,
+    run: RunFolder,
     seed_model: SeedModel = None,
     train: Train = None,
     dev: Dev = None,
@@ -86,66 +87,50 @@ def federated(
 ) -> None:
     """Train a model on users who keep their audio: local SGD, clipping, exact sums, noise, a server optimizer.
 
-    Killed and started again, it goes on and ends with the same bits, with any number of workers. A preset that names a
-    corpus and no store makes the corpus in RUN/corpus.
+    Killed and started again, it resumes and ends with the same bits, with any number of workers. Without --train, a
+    preset that describes a corpus and numbers of dev and test speakers makes that corpus in RUN/corpus.
 
     Example: sotto train federated quick --run runs/quick
     """
+    from sottovoce.api import train_federated
     from sottovoce.distributed import leads
-    from sottovoce.federated.federated_training import train_federated
-    from sottovoce.processes import under_torchrun
+    from sottovoce.runs.own_corpus import with_own_corpus
 
-    given = [*(settings or ()), *data_layers(train=train, dev=dev, test=test, seed_model=seed_model)]
-    resolved = resolve(preset, *given)
-    if resolved.config.data.train is None and (dev or test):
-        raise ConfigError("--dev and --test need --train: they must not share speakers with it.")
-    if resolved.config.data.train is None and under_torchrun():
-        raise ConfigError(
-            "Under torchrun a run makes no corpus of its own. Start it once without, and give its lists with --train."
-        )
-    if resolved.config.data.train is None:
-        with ProgressDisplay() as progress:
-            own = make_own_corpus(resolved.config, run, workers, progress)
-        resolved = resolve(preset, *given, own)
+    given = data_layers(train=train, dev=dev, test=test, seed_model=seed_model)
+    resolved = resolve(preset, *(settings or ()), *given)
+    with ProgressDisplay() as progress:
+        resolved = with_own_corpus(resolved, run, workers, progress)
     if (void := resolved.config.privacy.void) is not None and leads():
         note(f"No privacy guarantee: {void}.")
-    _start(train_federated, resolved, run, resolved.config.federated.central_steps, workers, as_json)
+    trained = train_federated(resolved, run, workers=workers, display=TrainingDisplay)
+    _report(trained, resolved, resolved.config.federated.central_steps, as_json=as_json)
 
 
-def _start(train: Callable[..., None], resolved: Resolved, run: Path, wanted: int, workers: int, as_json: bool) -> None:
-    """Train on this machine's workers, or torchrun's, and say how it ended."""
-    from sottovoce.distributed import leads, run_workers
+def _report(run: "Run", resolved: Resolved, wanted: int, *, as_json: bool) -> None:
+    """Print how the training ended (rank 0)."""
+    from sottovoce.distributed import leads
 
-    hardware = resolved.config.hardware
-    run_workers(train, (resolved, run, TrainingDisplay), hardware.processes(workers), hardware.threads_per_worker)
-    if leads():
-        _report(run, resolved, wanted, as_json)
-
-
-def _report(folder: Path, resolved: Resolved, wanted: int, as_json: bool) -> None:
-    from sottovoce.runs.folder import Run
-
-    run = Run(folder)
-    checkpoint, result = run.checkpoint, run.result
+    if not leads():
+        return
+    checkpoint, result, evaluation = run.checkpoint, run.result, run.evaluations.get("test")
     if checkpoint is None:
-        raise DataError(f"{folder} holds no checkpoint.")
-    evaluation = run.evaluations.get("test")
+        raise DataError(f"{run.path} holds no checkpoint.")
     test = evaluation.total if evaluation is not None and evaluation.steps == checkpoint.step else None
     if as_json:
         scores = {} if test is None else {"test": test.model_dump()}
         spent = {} if result is None else result.model_dump(include={"epsilon_rdp", "epsilon_pld", "guarantee"})
-        about = {"run": str(folder), "preset": resolved.name, "wanted_steps": wanted}
+        about = {"run": str(run.path), "preset": resolved.name, "wanted_steps": wanted}
         print_json({**about, **checkpoint.content(), **scores, **spent})
         return
     wer = checkpoint.best_wer
-    best = "" if wer is None else f", best WER on dev {100 * wer:.2f} % ({folder / 'best'})"
+    best = "" if wer is None else f", best WER on dev {100 * wer:.2f} % ({run.path / 'best'})"
     if checkpoint.step < wanted:
         reason = "early: run the same command again to resume"
         if result is not None and result.stopped is not None:
             reason = result.stopped
-        note(f"{folder}: stopped at step {checkpoint.step} of {wanted}, {reason}{best}.")
+        note(f"{run.path}: stopped at step {checkpoint.step} of {wanted}, {reason}{best}.")
     else:
-        note(f"{folder}: {checkpoint.step} steps{best}. The last model is {folder / 'last' / 'model.safetensors'}.")
+        note(f"{run.path}: {checkpoint.step} steps{best}. The last model is {run.path / 'last' / 'model.safetensors'}.")
     if test is not None:
         note(f"WER on test, evaluated once: {100 * test.wer:.2f} %.")
     if result is not None and result.guarantee is not None:
@@ -175,7 +160,7 @@ class TrainingDisplay:
         self._bar.start()
 
     def __call__(self, status: "Status") -> None:
-        """Show how far the training is."""
+        """Show the progress."""
         wer = "" if status.wer is None else f"  WER {100 * status.wer:.2f} %"
         loss = "" if status.loss is None else f"loss {status.loss:.3f}"
         epsilon = "" if status.epsilon is None else f"  epsilon {rounded_up(status.epsilon)}"
@@ -188,7 +173,7 @@ class TrainingDisplay:
             self._said = now
 
     def _left(self, status: "Status", now: float) -> str:
-        """Return how long it will take, at the pace since the first step."""
+        """Return the time that is left, at the pace since the first step."""
         step, began = self._first or (status.step, now)
         done, left = status.step - step, status.steps - status.step
         return f"  {round((now - began) / done * left)} s left" if done > 0 and left > 0 else ""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from sottovoce.runs.evaluations import record_evaluations
     from sottovoce.runs.folder import Run
-    from sottovoce.runs.own_corpus import make_own_corpus
+    from sottovoce.runs.own_corpus import with_own_corpus
     from sottovoce.runs.stop import Stop
     from sottovoce.runs.training import Training, TrainingContext, TrainingProgress
     from sottovoce.runs.verification import Verified, verify
@@ -59,9 +59,9 @@ __all__ = [
     "TrainingContext",
     "TrainingProgress",
     "Verified",
-    "make_own_corpus",
     "record_evaluations",
     "verify",
+    "with_own_corpus",
 ]
 
 __getattr__ = lazy_names(
@@ -71,7 +71,7 @@ __getattr__ = lazy_names(
         "documents": "BenchRow Checkpoint ClaimedEpsilon Document Done Evaluation Evaluations Result RunConfig",
         "evaluations": "record_evaluations",
         "folder": "Run",
-        "own_corpus": "make_own_corpus",
+        "own_corpus": "with_own_corpus",
         "stop": "Stop",
         "training": "Training TrainingContext TrainingProgress",
         "verification": "Verified verify",

@@ -1,27 +1,38 @@
-"""A run that is given no store makes its own: the corpus its preset names, in RUN/corpus, and lists of its speakers.
+"""The corpus of a run that is given no store: the one that its preset describes, in RUN/corpus, and lists of speakers.
 
 RUN/corpus           the store
-RUN/train.txt, ...   the users, and the speakers set apart for dev and test, one a line
+RUN/train.txt, ...   the users, and the speakers set apart for dev and test, one per line
 """
 
 from pathlib import Path
 
-from sottovoce.config import Config, Layer
+from sottovoce.config import Layer, Resolved
 from sottovoce.data.preparation import prepare
 from sottovoce.data.selection import Selection
 from sottovoce.data.splits import split_by_count
 from sottovoce.data.store import Store
+from sottovoce.errors import ConfigError
 from sottovoce.files import written_whole
-from sottovoce.processes import Progress
+from sottovoce.processes import Progress, under_torchrun
 
 
-def make_own_corpus(config: Config, run: Path, workers: int, progress: Progress) -> Layer:
-    """Prepare the preset's corpus and split its speakers; return the layer that selects them.
+def with_own_corpus(resolved: Resolved, run: Path, workers: int, progress: Progress) -> Resolved:
+    """Prepare the preset's corpus, split its speakers, and return the configuration that selects them.
 
-    A preset asks for this by its numbers of dev and test speakers. Other presets get an empty layer.
+    A configuration that selects a store, or does not set users.dev_speakers and users.test_speakers, is returned as it
+    is. Raise ConfigError where only dev or test are selected, and under torchrun, where nothing can be prepared.
     """
+    config = resolved.config
+    if config.data.train is not None:
+        return resolved
+    if config.data.dev is not None or config.data.test is not None:
+        raise ConfigError("--dev and --test need --train: they must not share speakers with it. Give all three.")
+    if under_torchrun():
+        raise ConfigError(
+            "Under torchrun a run makes no corpus of its own. Start it once without, and give its lists with --train."
+        )
     if not (config.users.dev_speakers and config.users.test_speakers):
-        return Layer({})
+        return resolved
     store = prepare(config.corpus, run / "corpus", joining=config.joining, workers=workers, progress=progress)
     parts = _split(store, config.users.dev_speakers, config.users.test_speakers, config.seed)
     for name, speakers in parts.items():
@@ -29,7 +40,7 @@ def make_own_corpus(config: Config, run: Path, workers: int, progress: Progress)
             with written_whole(run / f"{name}.txt") as file:
                 file.writelines(f"{speaker}\n".encode() for speaker in speakers)
     data = {name: Selection(store=run / "corpus", speakers=run / f"{name}.txt") for name in parts}
-    return Layer({"data": data}, "the run's own corpus")
+    return resolved.over(Layer({"data": data}, "the run's own corpus"))
 
 
 def _split(store: Store, dev: int, test: int, seed: int) -> dict[str, list[str]]:
