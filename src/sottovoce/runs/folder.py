@@ -84,8 +84,9 @@ class Run:
         return self.log.table()
 
     def model(self, which: Literal["best", "last"] = "best") -> Recogniser:
-        """Return the model of a checkpoint; a run without a dev set has no best one."""
-        return load_recogniser(self.path / which)
+        """Return the model that was best on dev, or the last one; without a dev set the last one is the best."""
+        folder = self.path / which
+        return load_recogniser(folder if folder.exists() else self.path / LAST)
 
     @property
     def begun(self) -> bool:
