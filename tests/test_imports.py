@@ -12,7 +12,7 @@ import sottovoce
 PACKAGE = Path(sottovoce.__file__).parent
 # From the ground up: a module imports only from its own level or from those before it.
 LEVELS = (
-    ("version", "errors", "randomness", "files", "processes", "open_union", "presets"),
+    ("version", "errors", "randomness", "files", "processes", "open_union", "lazy_names", "presets"),
     ("features", "distributed"),
     ("data",),
     ("optim", "model"),
@@ -95,7 +95,7 @@ def test_no_class_name_stands_for_two_things():
 @pytest.mark.parametrize(
     "code",
     [
-        "import sottovoce; sottovoce.presets()",
+        "import sottovoce; sottovoce.preset_names()",
         "import sottovoce.data, sottovoce.config; sottovoce.config.resolve('quick')",
         "from sottovoce.cli.main import app",
     ],

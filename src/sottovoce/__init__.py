@@ -4,7 +4,7 @@
 
     corpora       prepare, LibriSpeech, CommonVoice, Table, Lhotse, Synthetic
     speech        Store, Population
-    settings      presets, preset
+    settings      preset_names, preset
     training      train_central, train_federated, Run
     recognition   load, Model, evaluate
     privacy       epsilon, Epsilons, plan, Plan
@@ -15,14 +15,14 @@
 Names are loaded when they are first used, so that `import sottovoce` is fast and does not load torch.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from sottovoce.lazy_names import lazy_names
 from sottovoce.version import VERSION
 
 if TYPE_CHECKING:
     from sottovoce.api import Model, epsilon, evaluate, load, plan, preset, train_central, train_federated
-    from sottovoce.config import preset_names as presets
+    from sottovoce.config import preset_names
     from sottovoce.data.corpora import CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
     from sottovoce.data.population import Population
     from sottovoce.data.preparation import prepare
@@ -39,27 +39,6 @@ if TYPE_CHECKING:
     from sottovoce.runs.folder import Run
 
 __version__ = VERSION
-
-_MODULES = {
-    "sottovoce.api": "Model epsilon evaluate load plan preset train_central train_federated",
-    "sottovoce.config": "preset_names",
-    "sottovoce.data.corpora": "CommonVoice Lhotse LibriSpeech Synthetic Table",
-    "sottovoce.data.population": "Population",
-    "sottovoce.data.preparation": "prepare",
-    "sottovoce.data.store": "Store",
-    "sottovoce.errors": "ConfigError DataError PrivacyError SottoError",
-    "sottovoce.federated.local_rules": "LocalRule LocalState",
-    "sottovoce.model.encoder": "Encoder",
-    "sottovoce.model.encoder_options": "EncoderOptions",
-    "sottovoce.optim": "AdaGrad Adam Lamb Lars Optimizer Schedule Sgd State",
-    "sottovoce.privacy.epsilons": "Epsilons",
-    "sottovoce.privacy.noise": "NoiseMechanism NoiseState",
-    "sottovoce.privacy.planner": "Plan",
-    "sottovoce.reports": "report",
-    "sottovoce.runs.folder": "Run",
-}
-_PUBLIC_NAMES = {"preset_names": "presets"}
-_HOMES = {_PUBLIC_NAMES.get(name, name): (module, name) for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
     "AdaGrad",
@@ -98,19 +77,33 @@ __all__ = [
     "plan",
     "prepare",
     "preset",
-    "presets",
+    "preset_names",
     "report",
     "train_central",
     "train_federated",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Load a public name from its home."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'sottovoce' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    return getattr(importlib.import_module(module), attribute)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "api": "Model epsilon evaluate load plan preset train_central train_federated",
+        "config": "preset_names",
+        "data.corpora": "CommonVoice Lhotse LibriSpeech Synthetic Table",
+        "data.population": "Population",
+        "data.preparation": "prepare",
+        "data.store": "Store",
+        "errors": "ConfigError DataError PrivacyError SottoError",
+        "federated.local_rules": "LocalRule LocalState",
+        "model.encoder": "Encoder",
+        "model.encoder_options": "EncoderOptions",
+        "optim": "AdaGrad Adam Lamb Lars Optimizer Schedule Sgd State",
+        "privacy.epsilons": "Epsilons",
+        "privacy.noise": "NoiseMechanism NoiseState",
+        "privacy.planner": "Plan",
+        "reports": "report",
+        "runs.folder": "Run",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,8 @@
-"""Several processes as one: the same code on one process, on N workers of this machine, or under torchrun.
+"""One program on several processes: alone, on N workers of this machine, or under torchrun.
 
-`Group` is what a process knows of the others. Guarantees: every rank gets the same bits from `sum_`; workers that were
-started here die with their parent, however it dies; an error in one worker ends all of them and is raised in the
-parent, and the others, who only lost their peer, are silent.
+A `Group` is a process's view of the others. Guarantees: every rank gets the same bits from `sum_`. Workers that were
+started here end with their parent. An error in one worker ends all of them and is raised in the parent; the other
+workers, which only lost their peer, print nothing.
 """
 
 import contextlib
@@ -14,11 +14,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -29,20 +30,20 @@ from sottovoce.processes import die_with_parent, leave, under_torchrun
 
 Result = TypeVar("Result")
 
-_LOST_PEER = 3  # the exit code of a worker whose peer has ended: the peer's own message is the one to show
-_GRACE_SECONDS = 5.0  # for the other workers to end by themselves after one has failed
+_LOST_PEER = 3  # exit code of a worker whose peer has ended; only the peer's message is shown
+_GRACE_SECONDS = 5.0  # time for the other workers to end by themselves after a failure
 
 
 FINISHING = "Finishing this step and saving. Ctrl-C again stops at once.\n"
 
 
 class LostPeerError(SottoError):
-    """Another process of the group has ended in the middle of the work."""
+    """Another process of the group has ended before the work was done."""
 
 
 @contextlib.contextmanager
 def _together() -> Iterator[None]:
-    """Run a collective; what breaks it is a peer that has ended."""
+    """Run a collective; if it fails, a peer has ended."""
     try:
         yield
     except RuntimeError as error:
@@ -52,14 +53,14 @@ def _together() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Group:
-    """One process among `size`; rank 0 writes files and talks."""
+    """One process among `size`; only rank 0 writes files and prints messages."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes files and talks."""
+        """Whether this process writes files and prints messages."""
         return self.rank == 0
 
     def sum_(self, tensor: Tensor) -> Tensor:
@@ -105,7 +106,7 @@ class Group:
         return self.gather(item)[0]
 
     def barrier(self) -> None:
-        """Wait for everyone."""
+        """Wait for all processes."""
         if self.size > 1:
             with _together():
                 dist.barrier()
@@ -113,7 +114,7 @@ class Group:
 
 @contextlib.contextmanager
 def joined_group() -> Iterator[Group]:
-    """Join the processes that torchrun started; without torchrun, be alone."""
+    """Yield the group of the processes that torchrun started; without torchrun, a group of one."""
     if not under_torchrun():
         yield Group()
         return
@@ -126,25 +127,26 @@ def joined_group() -> Iterator[Group]:
 
 
 def _backend() -> str:
-    """Return what carries tensors: flags and figures live on the CPU, parameters perhaps on a GPU."""
+    """Return the backend: gloo for tensors on the CPU, such as flags, and NCCL for tensors on a GPU."""
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 
 def _choose_gpu(local_rank: int) -> None:
-    """Give each process of a machine a GPU of its own, where there are any."""
+    """Give every process of a machine its own GPU, if the machine has GPUs."""
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
 
 
 def leads() -> bool:
-    """Return whether this process talks: alone, or rank 0 under torchrun."""
+    """Return whether this process prints messages: it is alone, or rank 0 under torchrun."""
     return not under_torchrun() or os.environ["RANK"] == "0"
 
 
 def run_workers(function: Callable[..., None], arguments: tuple[Any, ...], workers: int, threads: int) -> None:
     """Run function(group, *arguments) in `workers` processes of this machine, with `threads` threads each.
 
-    Under torchrun, its processes are used instead. With one worker everything happens in this process.
+    Under torchrun, its processes are used instead. With one worker everything runs in this process. Ctrl-C and SIGTERM
+    ask the workers to finish their step and save; a second Ctrl-C ends them at once.
     """
     if workers == 1 or under_torchrun():
         torch.set_num_threads(threads)
@@ -152,91 +154,106 @@ def run_workers(function: Callable[..., None], arguments: tuple[Any, ...], worke
             function(group, *arguments)
         return
     context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder:
-        meeting = Path(folder)
-        started = [
-            context.Process(target=_worker, args=(function, arguments, rank, workers, threads, meeting, os.getpid()))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        processes = [
+            context.Process(target=_run_worker, args=(_Worker(rank, workers, threads, folder), function, arguments))
             for rank in range(workers)
         ]
-        for process in started:
+        for process in processes:
             process.start()
-        interrupted = False
-        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-        def ask(number: int, _frame: FrameType | None) -> None:
-            """Ask the workers to finish the step and save; Ctrl-C a second time does not wait for them."""
-            nonlocal interrupted
-            if number == signal.SIGINT:
-                interrupted = True
-                signal.signal(signal.SIGINT, before[signal.SIGINT])
-                sys.stderr.write(FINISHING)
-            for process in started:
-                process.terminate()
-
-        signal.signal(signal.SIGTERM, ask)
-        if before[signal.SIGINT] is signal.default_int_handler:
-            signal.signal(signal.SIGINT, ask)
+        requests = _StopRequests(processes)
         try:
-            _wait(started, meeting)
+            with requests:
+                _wait(processes, folder)
         except SottoError:
-            if interrupted:  # before the workers listened, the wish was their end
+            if requests.interrupted:  # the signal ended workers that had not installed their handlers yet
                 raise KeyboardInterrupt from None
             raise
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            for process in started:
+            for process in processes:
                 if process.is_alive():
                     process.kill()
                 process.join()
-        if interrupted:
+        if requests.interrupted:
             raise KeyboardInterrupt
 
 
-def _worker(
-    function: Callable[..., None],
-    arguments: tuple[Any, ...],
-    rank: int,
-    size: int,
-    threads: int,
-    meeting: Path,
-    parent: int,
-) -> None:
-    die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    torch.set_num_threads(threads)
+class _StopRequests:
+    """Forwards SIGTERM and the first Ctrl-C to the workers, as a request to finish the step and save."""
+
+    def __init__(self, processes: Sequence[BaseProcess]) -> None:
+        self.interrupted = False
+        self._processes = processes
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def __enter__(self) -> None:
+        signal.signal(signal.SIGTERM, self._forward)
+        if self._before[signal.SIGINT] is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._forward)
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _forward(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            self.interrupted = True
+            signal.signal(signal.SIGINT, self._before[signal.SIGINT])  # a second Ctrl-C does not wait
+            sys.stderr.write(FINISHING)
+        for process in self._processes:
+            process.terminate()
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """One worker process. The workers meet, and leave their errors, in `folder`."""
+
+    rank: int
+    size: int
+    threads: int
+    folder: Path
+    parent: int = field(default_factory=os.getpid)
+
+
+def _run_worker(worker: _Worker, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    die_with_parent(worker.parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    torch.set_num_threads(worker.threads)
+    rank, folder = worker.rank, worker.folder
     try:
         _choose_gpu(rank)
-        dist.init_process_group(_backend(), init_method=f"file://{meeting / 'store'}", rank=rank, world_size=size)
-        group = Group(rank, size)
+        meeting = f"file://{folder / 'store'}"
+        dist.init_process_group(_backend(), init_method=meeting, rank=rank, world_size=worker.size)
+        group = Group(rank, worker.size)
         function(group, *arguments)
         group.barrier()
     except LostPeerError as error:
-        (meeting / f"lost-{rank}").write_bytes(pickle.dumps(error))
+        (folder / f"lost-{rank}").write_bytes(pickle.dumps(error))
         leave(_LOST_PEER)
-    except (SottoError, OSError) as error:  # what a user can meet; anything else prints its traceback
-        unfinished = meeting / f"unfinished-{rank}"
+    except (SottoError, OSError) as error:  # errors for the user; any other error prints its traceback
+        unfinished = folder / f"unfinished-{rank}"
         unfinished.write_bytes(pickle.dumps(error))
-        unfinished.rename(meeting / f"error-{rank}")
+        unfinished.rename(folder / f"error-{rank}")
         leave(1)
     leave(0)
 
 
-def _wait(processes: list[Any], meeting: Path) -> None:
-    """Wait until all have ended; raise what ended one of them early."""
+def _wait(processes: Sequence[BaseProcess], folder: Path) -> None:
+    """Wait until all processes have ended; raise the error of one that failed."""
     running = {process.sentinel: process for process in processes}
-    deadline: float | None = None  # once one has failed
+    deadline: float | None = None  # set when a process has failed
     while running and (deadline is None or time.monotonic() < deadline):
         for ready in multiprocessing.connection.wait(list(running), timeout=1.0):
-            process = running.pop(ready)
+            process = running.pop(cast(int, ready))
             process.join()
             if process.exitcode != 0 and deadline is None:
                 deadline = time.monotonic() + _GRACE_SECONDS
     if deadline is None:
         return
-    for file in sorted(meeting.glob("error-*")):
+    for file in sorted(folder.glob("error-*")):
         raise pickle.loads(file.read_bytes())  # noqa: S301 - written by our own worker
     codes = [process.exitcode for process in processes if process.exitcode not in (None, 0, _LOST_PEER)]
     if codes:
-        raise SottoError(f"A worker process ended with code {min(codes)}. Run the same command again to go on.")
-    raise pickle.loads(min(meeting.glob("lost-*")).read_bytes())  # noqa: S301 - written by our own worker
+        raise SottoError(f"A worker process ended with code {min(codes)}. Run the same command again to resume.")
+    raise pickle.loads(min(folder.glob("lost-*")).read_bytes())  # noqa: S301 - written by our own worker

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, folders with one writer, and disks that are large enough."""
+"""Files that appear only when they are complete, folders with a single writer, and checks of disk space."""
 
 import contextlib
 import fcntl
@@ -14,7 +14,7 @@ from sottovoce.errors import DataError
 
 
 def gigabytes(size: float) -> str:
-    """Return a byte count as people read it."""
+    """Return a number of bytes with a unit: B, kB, MB, GB or TB."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -24,7 +24,14 @@ def gigabytes(size: float) -> str:
 
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for writing that appears under its name only when it is complete and on disk."""
+    """Open a file for writing that gets its name only when it is complete and on disk.
+
+    If the block raises an error, nothing is left behind and an existing file stays as it is.
+
+    Example:
+        with written_whole(Path("model.json")) as file:
+            file.write(b"{}")
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -34,7 +41,7 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        if error.filename == str(temporary):  # people know the file by its own name
+        if error.filename == str(temporary):  # the temporary name means nothing to the user
             error.filename = str(path)
         raise
     finally:
@@ -42,18 +49,18 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
 
 
 def as_json(document: Any) -> bytes:
-    """Return a document as readable JSON, with the same bytes for the same content."""
+    """Return a document as indented JSON; equal documents give equal bytes."""
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write a JSON document whole."""
+    """Write a JSON document, complete or not at all."""
     with written_whole(path) as file:
         file.write(as_json(document))
 
 
 def sync_folder(folder: Path) -> None:
-    """Put a folder's entries (renames, new files) on disk."""
+    """Flush a folder's entries (renames, new files) to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -69,9 +76,9 @@ def sha256_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Hold a folder as its only writer; the lock ends with the process, however it ends.
+    """Lock a folder for one writer; the lock ends with the block, and also with the process.
 
-    The lock is a file beside the folder, so that the folder may be renamed meanwhile. It is removed at the end.
+    A second writer gets a DataError. The lock is a file beside the folder, so the folder may be renamed in the block.
     """
     folder = folder.absolute()
     path = folder.with_name(folder.name + ".lock")
@@ -82,7 +89,7 @@ def only_writer(folder: Path) -> Iterator[None]:
             except BlockingIOError:
                 raise DataError(f"Another process is writing {folder}. Wait for it or choose another folder.") from None
             if not _is_same_file(path, lock.fileno()):
-                continue  # its last holder removed it between our opening and our locking
+                continue  # the previous holder removed the file before we locked it
             try:
                 yield
             finally:
@@ -98,7 +105,7 @@ def _is_same_file(path: Path, descriptor: int) -> bool:
 
 
 def existing_parent(path: Path) -> Path:
-    """Return the nearest folder above (or at) the path that exists."""
+    """Return the path if it exists, else its nearest existing parent."""
     path = path.absolute()
     while not path.exists():
         path = path.parent
@@ -106,7 +113,7 @@ def existing_parent(path: Path) -> Path:
 
 
 def require_free(path: Path, needed: float) -> None:
-    """Raise DataError where the disk that will hold `path` has less than `needed` bytes free."""
+    """Raise DataError if the disk of `path` has less than `needed` bytes free; the path need not exist."""
     free = shutil.disk_usage(existing_parent(path)).free
     if needed > free:
         raise DataError(
@@ -116,17 +123,17 @@ def require_free(path: Path, needed: float) -> None:
 
 
 def folder_bytes(path: Path) -> int:
-    """Return the size of all files in a folder; 0 where there is none."""
+    """Return the total size of the files in a folder; 0 if it does not exist."""
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) if path.is_dir() else 0
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its parents, or say in one line why that is not possible."""
+    """Create a folder and its parents; raise DataError if that fails or the folder is not writable."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK):
             raise PermissionError(13, "Permission denied")
     except (OSError, FileExistsError) as error:
         raise DataError(
-            f"Cannot write to {path}: {error.strerror}. Choose another place or change its rights."
+            f"Cannot write to {path}: {error.strerror}. Choose another folder or change its permissions."
         ) from None

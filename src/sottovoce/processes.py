@@ -1,4 +1,4 @@
-"""Worker processes for data work: ordered results, bounded memory, no orphans."""
+"""Worker processes for preparing data: ordered results, bounded memory, no orphaned processes."""
 
 import contextlib
 import ctypes
@@ -19,21 +19,21 @@ from sottovoce.errors import SottoError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-Progress = Callable[[str, int, int], None]  # what is being done, how much is done, of how much (0: not known yet)
+Progress = Callable[[str, int, int], None]  # name of the work, done so far, total (0: unknown)
 
 _PR_SET_PDEATHSIG = 1
-_TASKS_PER_WORKER = 3  # in flight: one at work, one waiting, one being written
+_TASKS_PER_WORKER = 3  # in flight: one in work, one waiting, one being written
 
 
 def no_progress(_what: str, _done: int, _total: int) -> None:
-    """Show nothing."""
+    """Ignore the progress."""
 
 
 def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent dies, however it dies (Linux only)."""
+    """Ask the kernel to kill this process when its parent ends for any reason (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before we asked
+        if os.getppid() != parent:  # the parent ended before the request
             os._exit(1)
 
 
@@ -43,10 +43,10 @@ def under_torchrun() -> bool:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process now, without taking the interpreter down.
+    """End this process at once, without the interpreter's shutdown.
 
-    The threads of torch.distributed may still hold tensors when a collective has returned; freed while Python is being
-    taken down, they abort the process.
+    Threads of torch.distributed may still hold tensors after a collective has returned. Freeing them during the
+    shutdown of the interpreter would abort the process.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -55,20 +55,20 @@ def leave(code: int) -> NoReturn:
 
 def _start_worker(parent: int) -> None:
     die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    # Decoders print their own notes about odd files; what matters comes back as an error of the task.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    # Decoders print messages about unusual files; relevant ones are raised as errors of the task.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stderr__.fileno() if sys.__stderr__ else 2)
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Let Ctrl-C wait until the block has ended."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread is ever interrupted
+    """Delay Ctrl-C until the end of the block."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives interrupts
         yield
         return
     held: list[int] = []
@@ -82,28 +82,28 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def ahead(items: Iterable[Task], depth: int) -> Iterator[Task]:
-    """Yield the items, of which up to `depth` are made ahead of time in a thread; an error in making one is raised."""
-    made: queue.Queue[Task | BaseException | None] = queue.Queue(depth)
+    """Yield the items; a thread produces up to `depth` of them in advance. An error in the thread is raised here."""
+    ready: queue.Queue[Task | BaseException | None] = queue.Queue(depth)
     stopped = threading.Event()
 
     def put(item: Task | BaseException | None) -> bool:
         while not stopped.is_set():
             with contextlib.suppress(queue.Full):
-                made.put(item, timeout=0.1)
+                ready.put(item, timeout=0.1)
                 return True
         return False
 
-    def make() -> None:
+    def produce() -> None:
         try:
             if all(put(item) for item in items):
                 put(None)
         except BaseException as error:
             put(error)
 
-    thread = threading.Thread(target=make, daemon=True)
+    thread = threading.Thread(target=produce, daemon=True)
     thread.start()
     try:
-        while (item := made.get()) is not None:
+        while (item := ready.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
             yield item
@@ -115,8 +115,11 @@ def ahead(items: Iterable[Task], depth: int) -> Iterator[Task]:
 def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
     """Yield function(task) for every task, in the order of the tasks, computed by `workers` processes.
 
-    Guarantees: at most a few tasks per worker are in flight, so memory does not grow with their number; an error in
-    a task is raised here; workers die with this process. With one worker everything runs in this process.
+    Guarantees: only a few tasks per worker are in flight, so memory does not grow with the number of tasks; an error in
+    a task is raised here; the workers end with this process. With one worker everything runs in this process.
+
+    Example:
+        for features in map_ordered(extract, chunks, workers=4): ...
     """
     if workers == 1:
         yield from map(function, tasks)
@@ -128,7 +131,7 @@ def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task], worke
     pending: deque[Future[Result]] = deque()
     others = set(multiprocessing.active_children())
     try:
-        with _interrupts_held():  # the first tasks start the workers, and a half-started worker prints a traceback
+        with _interrupts_held():  # the first tasks start the workers; an interrupted start prints a traceback
             for task in itertools.islice(remaining, _TASKS_PER_WORKER * workers):
                 pending.append(executor.submit(function, task))
         while pending:
@@ -138,10 +141,10 @@ def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task], worke
             yield result
     except BrokenProcessPool:
         raise SottoError(
-            "A worker process ended early: killed, perhaps for lack of memory (run the same command again, with fewer "
-            "--workers), or, in a script of your own, started without `if __name__ == '__main__':`."
+            "A worker process ended early. It may have run out of memory: run the same command again with fewer "
+            "--workers. In your own script, start the work below `if __name__ == '__main__':`."
         ) from None
-    except BaseException:  # a worker that is still starting would complain that its parent has stopped talking
+    except BaseException:  # a worker that is still starting would print an error about the closed connection
         for process in set(multiprocessing.active_children()) - others:
             process.kill()
         raise

@@ -1,9 +1,10 @@
-"""Named random streams: the only source of seeded randomness in the project; and secure randomness.
+"""Named random streams, the only source of seeded randomness in the project, and secure randomness.
 
-A stream is derived from (run seed, stream name, further keys such as step and user) by SHA-256, so that two streams
-are independent, and none depends on how often another was used, on the number of workers or on the machine.
-`rank` orders strings at random without any generator: it is stable across library versions too. `SecureRandomness`
-draws from the operating system's generator: for cohorts and noise that nobody may foresee or repeat.
+A stream is derived by SHA-256 from the run's seed, the stream's name and other keys, such as the step and the user. Two
+streams are therefore independent, and a stream does not depend on the use of others, on the number of workers or on the
+machine. `rank` orders strings at random without a generator, so it is also stable across library versions.
+`SecureRandomness` draws from the operating system's generator, for cohorts and noise that must not be predictable or
+repeatable.
 """
 
 import hashlib
@@ -21,11 +22,11 @@ Key = int | np.integer | str
 
 
 def _digest(seed: int, name: str, keys: Iterable[Key]) -> bytes:
-    """Hash the parts with their types and lengths, so that no two different lists of parts meet."""
+    """Hash the parts with their types and lengths, so that different lists of parts have different inputs."""
     hasher = hashlib.sha256()
     for part in (seed, name, *keys):
         is_text = isinstance(part, str)
-        # A user from a numpy array is the same user as a plain integer.
+        # A numpy integer gives the same stream as the equal Python integer.
         data = (part if isinstance(part, str) else str(operator.index(part))).encode()
         hasher.update(b"%c%d:" % (b"s" if is_text else b"i", len(data)))
         hasher.update(data)
@@ -33,7 +34,11 @@ def _digest(seed: int, name: str, keys: Iterable[Key]) -> bytes:
 
 
 def stream(seed: int, name: str, *keys: Key) -> np.random.Generator:
-    """Return the generator named `name` of the run with `seed`; `keys` are for example the step and the user."""
+    """Return the random generator of a seed, a name and keys.
+
+    Example:
+        rng = stream(config.seed, "cohort", step)
+    """
     words = np.frombuffer(_digest(seed, name, keys), dtype="<u8")
     return np.random.Generator(np.random.Philox(key=words[:2], counter=[0, 0, *words[2:]]))
 
@@ -53,31 +58,30 @@ class Streams:
 def rank(seed: int, name: str, items: Iterable[str]) -> list[str]:
     """Return the items in a random order that depends only on the seed, the name and each item itself.
 
-    Guarantees: the input order does not matter; adding an item never changes the order of the others, so that
-    the first n of a list are also among its first n + 1.
+    Guarantees: the order of the input does not matter; adding an item never changes the order of the others.
     """
     return sorted(items, key=lambda item: (_digest(seed, name, [item]), item))
 
 
 class SecureRandomness:
-    """Draws from the operating system's generator; they cannot be foreseen and cannot be repeated."""
+    """Random numbers from the operating system's generator, which nobody can predict or repeat."""
 
     def geometric(self, p: float, size: int) -> npt.NDArray[np.int64]:
-        """Return geometric draws by inversion."""
+        """Return geometric random numbers, drawn by inversion."""
         gaps = np.ceil(np.log(_secure_uniforms(size)) / math.log1p(-p))
         return np.maximum(gaps, 1).clip(max=2.0**62).astype(np.int64)
 
     def choice(self, a: int, size: int, replace: bool) -> npt.NDArray[np.int64]:
-        """Return different numbers below a."""
+        """Return `size` different numbers from 0 to a - 1."""
         if replace:
             raise NotImplementedError("draws with replacement are not needed")
         return np.array(secrets.SystemRandom().sample(range(a), size), dtype=np.int64)
 
 
 def _secure_uniforms(count: int) -> npt.NDArray[np.float64]:
-    """Return uniform numbers from 2^-65 to 1."""
+    """Return uniform random numbers from 2^-65 to 1."""
     return (np.frombuffer(os.urandom(8 * count), dtype=np.uint64).astype(np.float64) + 0.5) * 2.0**-64
 
 
-# What cohorts and noise are drawn from.
+# The source of cohorts and noise: seeded or secure.
 Randomness = np.random.Generator | SecureRandomness

@@ -78,7 +78,7 @@ def test_export_gives_the_audio_back(sotto, make_table, tmp_path):
     assert "no utterance 'x'" in sotto("data", "export", tmp_path / "s", "x").error
     assert "should end in .wav" in sotto("data", "export", tmp_path / "s", "ann/ann001", "--out", "x.mp3").error
     source.unlink()
-    assert "no longer there" in sotto("data", "export", tmp_path / "s", "ann/ann001", "--out", out).error
+    assert "can no longer be read" in sotto("data", "export", tmp_path / "s", "ann/ann001", "--out", out).error
 
 
 def test_splits_are_written_once_and_can_be_used(sotto, make_table, tmp_path):
@@ -94,7 +94,7 @@ def test_splits_are_written_once_and_can_be_used(sotto, make_table, tmp_path):
         "data", "stats", store, "--speakers", out / "seed.txt", "--figure", tmp_path / "f.png", "--json"
     ).document
     assert part["subsets"][0]["hours"] == pytest.approx(rows[0]["hours"])
-    assert "is there already" in sotto("data", "split", store, "--count", 2, "--out", out).error
+    assert "already exists" in sotto("data", "split", store, "--count", 2, "--out", out).error
     assert "exactly one of" in sotto("data", "split", store, "--out", tmp_path / "x").error
     assert "Expected --where" in sotto("data", "split", store, "--where", "x", "--out", tmp_path / "x").error
     assert not (tmp_path / "x").exists()
@@ -117,14 +117,14 @@ def test_merging_on_the_command_line(sotto, make_table, tmp_path):
     [
         (
             ["data", "prepare", "librispeech", "/nowhere", "--subset", "dev-clean", "--out", "s"],
-            "/nowhere is not there",
+            "/nowhere does not exist",
         ),
         (
             ["data", "prepare", "commonvoice", "/nowhere", "--language", "xx", "--out", "s"],
             "--language 'xx' is not",
         ),
-        (["data", "prepare", "table", "/nowhere.tsv", "--out", "s"], "/nowhere.tsv is not there"),
-        (["data", "prepare", "lhotse", "/a.jsonl", "/b.jsonl", "--out", "s"], "/a.jsonl is not there"),
+        (["data", "prepare", "table", "/nowhere.tsv", "--out", "s"], "/nowhere.tsv does not exist"),
+        (["data", "prepare", "lhotse", "/a.jsonl", "/b.jsonl", "--out", "s"], "/a.jsonl does not exist"),
         (["data", "prepare", "table", "x.tsv", "--out", "s", "--concatenate", "5:2"], "such as 2:5"),
         (["data", "prepare", "preset", "nope", "--out", "s"], "There is no preset 'nope'"),
         (["data", "prepare", "synthetic", "--out", "s", "--speakers", "0"], "--speakers 0 is not valid"),
@@ -185,7 +185,7 @@ def test_an_interrupt_says_how_to_go_on(make_table, tmp_path):
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert stderr.splitlines()[-1] == "Interrupted. Run the same command again to go on."
+    assert stderr.splitlines()[-1] == "Interrupted. Run the same command again to resume."
     assert "Traceback" not in stderr
 
 

@@ -133,7 +133,7 @@ def test_more_bad_rows_than_allowed_stop_the_preparation(corpus, tmp_path):
 def test_a_wrong_root_is_explained(corpus):
     with pytest.raises(DataError, match=r"Did you mean .*cv\?"):
         CommonVoice(root=corpus / "en", language="en", split="train").read()
-    with pytest.raises(DataError, match=r"dev\.tsv is not there"):
+    with pytest.raises(DataError, match=r"dev\.tsv does not exist"):
         CommonVoice(root=corpus, language="en", split="dev").read()
     (corpus / "en" / "dev.tsv").write_text("path\tsentence\nx\ty\n")
     with pytest.raises(DataError, match="has no column 'client_id'"):

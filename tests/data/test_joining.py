@@ -67,5 +67,5 @@ def test_a_wrong_range_is_refused(text):
 
 def test_parts_of_recordings_are_not_joined():
     segment = Entry("u", "a", "hi", "en", ("a.wav",), start=1.0, segment_seconds=2.0)
-    with pytest.raises(ConfigError, match="only whole recordings can be joined"):
+    with pytest.raises(ConfigError, match="Only whole recordings can be joined"):
         list(join_entries([segment, *entries({"a": 3})], Joining(least=2, most=2)))

@@ -128,10 +128,10 @@ def test_odd_manifests_are_listed_not_fatal(tmp_path, change):
     manifest = build_manifest(Lhotse(recordings=tmp_path / "r.jsonl", supervisions=tmp_path / "s.jsonl").read())
     assert [str(one.reason) for one in manifest.rejected] == ["malformed row"]
     (tmp_path / "s.jsonl").write_text("[1]\n")
-    with pytest.raises(DataError, match="should hold objects"):
+    with pytest.raises(DataError, match="should contain objects"):
         build_manifest(Lhotse(recordings=tmp_path / "r.jsonl", supervisions=tmp_path / "s.jsonl").read())
     (tmp_path / "s.jsonl").write_bytes(b'{"id": "caf\xe9"}\n')
-    with pytest.raises(DataError, match="not a whole Lhotse manifest"):
+    with pytest.raises(DataError, match="not a complete Lhotse manifest"):
         build_manifest(Lhotse(recordings=tmp_path / "r.jsonl", supervisions=tmp_path / "s.jsonl").read())
 
 
@@ -139,7 +139,7 @@ def test_a_cut_manifest_is_one_clear_error(manifests):
     path = manifests / "recordings.jsonl.gz"
     path.write_bytes(path.read_bytes()[:-20])
     spec = Lhotse(recordings=path, supervisions=manifests / "supervisions.jsonl.gz")
-    with pytest.raises(DataError, match="not a whole Lhotse manifest"):
+    with pytest.raises(DataError, match="not a complete Lhotse manifest"):
         build_manifest(spec.read())
     spec = Lhotse(recordings=manifests / "one.flac", supervisions=manifests / "supervisions.jsonl.gz")
     with pytest.raises(DataError, match="is not a JSON manifest"):

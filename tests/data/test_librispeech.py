@@ -93,9 +93,9 @@ def test_audio_without_transcript_and_transcript_without_audio_are_listed(corpus
 
 
 def test_a_wrong_root_or_subset_says_what_is_there(corpus, tmp_path):
-    with pytest.raises(DataError, match=r"has no subset dev-clean\. It holds: train-clean-100, train-clean-360"):
+    with pytest.raises(DataError, match=r"has no subset dev-clean\. It contains: train-clean-100, train-clean-360"):
         LibriSpeech(root=corpus, subset=("dev-clean",)).read()
-    with pytest.raises(DataError, match="is not there"):
+    with pytest.raises(DataError, match="does not exist"):
         LibriSpeech(root=tmp_path / "nowhere", subset=("dev-clean",)).read()
 
 

@@ -159,7 +159,7 @@ def test_noises_have_the_spectra_of_their_names() -> None:
     [
         ({"snr_db": 10.0}, "Noise None with snr_db=10.0. Give both or neither."),
         ({"noise": "pink"}, "Noise 'pink' with snr_db=None. Give both or neither."),
-        ({"snr_db": 5.0, "noise": "rain"}, "Noise 'rain' is not known. Choose from white, pink, speech, babble, hum."),
+        ({"snr_db": 5.0, "noise": "rain"}, "Noise 'rain' is unknown. Choose from white, pink, speech, babble, hum."),
         ({"band_hz": (3400, 300)}, "Expected 0 <= low < high <= 8000 in band_hz=(3400, 300)."),
         ({"band_hz": (300, 9000)}, "Expected 0 <= low < high <= 8000 in band_hz=(300, 9000)."),
         ({"reverb_seconds": -1}, "Expected reverb_seconds=-1 = 0 or >= 0.01."),

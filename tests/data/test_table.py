@@ -76,7 +76,7 @@ def test_what_is_not_a_table_is_one_clear_error(folder):
         build_manifest(Table(file=folder / "t.xlsx").read())
     with pytest.raises(DataError, match="is damaged"):
         build_manifest(Table(file=folder / "t.parquet").read())
-    with pytest.raises(DataError, match="is not there"):
+    with pytest.raises(DataError, match="does not exist"):
         Table(file=folder / "absent.tsv").read()
     (folder / "empty.tsv").write_text("")
     with pytest.raises(DataError, match="has no column"):

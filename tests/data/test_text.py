@@ -21,7 +21,7 @@ def test_several_languages_share_one_set():
 
 
 def test_an_unknown_language_is_refused():
-    with pytest.raises(ConfigError, match="Language 'xx' is not known"):
+    with pytest.raises(ConfigError, match="Language 'xx' is unknown"):
         TokenSet(("xx",))
 
 

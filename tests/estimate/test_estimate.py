@@ -12,11 +12,11 @@ from sottovoce.data.batching import Batching
 from sottovoce.data.statistics import paper_statistics
 from sottovoce.errors import ConfigError
 from sottovoce.estimate import devices
-from sottovoce.estimate.audio import audio_of, iid, log_normal, of_users, paper_audio, utterances_of_the_paper
 from sottovoce.estimate.calibration import calibrate, compute_rows
-from sottovoce.estimate.cost import estimate, memory, traffic
 from sottovoce.estimate.devices import A100, H100, custom, here, seconds_per_flop
 from sottovoce.estimate.model_size import describe
+from sottovoce.estimate.run_cost import estimate, memory, traffic
+from sottovoce.estimate.user_audio import audio_of, iid, log_normal, of_users, paper_audio, utterances_of_the_paper
 from sottovoce.estimate.work import flops_per_second, loads, local_work
 from sottovoce.federated.client import planned_batches
 from sottovoce.federated.federated_options import Local

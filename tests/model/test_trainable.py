@@ -9,8 +9,8 @@ from sottovoce.config import resolve
 from sottovoce.data.batching import PaddedBatch
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError
-from sottovoce.estimate.cost import memory, traffic
 from sottovoce.estimate.model_size import describe
+from sottovoce.estimate.run_cost import memory, traffic
 from sottovoce.model.gradient import Micro, add_gradient
 from sottovoce.model.recogniser import Recogniser, load_recogniser
 from sottovoce.model.stack import KEPT

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from report_runs import CLAIM, HOSTILE, four_runs
+from report_runs import CLAIM, HOSTILE, NOISE, four_runs, make_data, make_run
 from sottovoce.errors import DataError, PrivacyError
 from sottovoce.privacy.accounting import rounded_up
 from sottovoce.reports.drawing.elements import Band, Cell, HtmlTable, esc
@@ -20,10 +20,11 @@ from sottovoce.reports.drawing.numbers import epsilon, percent
 from sottovoce.reports.page import default_page, default_title
 from sottovoce.reports.page import report as write_report
 from sottovoce.reports.reading.bound_estimates import bound_estimates
-from sottovoce.reports.reading.layers import delta_norms
+from sottovoce.reports.reading.layers import delta_norms, place_of
 from sottovoce.reports.reading.metrics import read_metrics
 from sottovoce.reports.reading.records import read_records
 from sottovoce.reports.reading.run_groups import group_runs
+from sottovoce.reports.sections import lead_sentences
 from sottovoce.reports.sections.privacy_statement import as_html
 
 
@@ -367,20 +368,29 @@ def words_of(page):
     return " ".join(" ".join(read(page).words).split())
 
 
-def with_trainable(run, value):
-    """Set federated.trainable in a run's configuration and return the words of its page."""
-    document = json.loads((run / "config.json").read_text())
-    document["config"]["federated"]["trainable"] = value
-    (run / "config.json").write_text(json.dumps(document))
-    return words_of(write_report(run).page.read_text(encoding="utf-8"))
+def test_the_page_says_which_parameters_were_trained(tmp_path):
+    settings = (*NOISE, "privacy.clipping=dim", "federated.trainable=[ln, output]")
+    run = make_run("federated", tmp_path / "run", make_data(tmp_path), settings)
+    text = words_of(write_report(run).page.read_text(encoding="utf-8"))
+    assert "Only these parameters were trained: ln, output." in text
+    assert "trained parameters ln, output" in text
+    (record,) = read_records([run])
+    found = bound_estimates(record)
+    assert found.sizes.keys() == found.trust.keys() == found.clip_norms.keys()
+    assert sum(norm**2 for norm in found.clip_norms.values()) == pytest.approx(0.5**2)
+    assert {place_of(layer).kind for layer in found.sizes} == {"ln1", "ln2", "rest"}
 
 
-def test_the_page_says_which_parameters_were_trained(broken):
-    text = with_trainable(broken, ["blocks.0.*", "<output>"])
-    assert "Only these parameters were trained: blocks.0.*, <output>." in text
-    assert "trained parameters blocks.0.*, <output>" in text
-    assert "this run trains only some" in text  # instead of the terms of the bound
-    assert "parameters were trained" not in with_trainable(broken, "all")
+@pytest.mark.parametrize("trainable", ["all", None])
+def test_where_all_parameters_were_trained_the_page_says_nothing(broken, trainable):
+    document = json.loads((broken / "config.json").read_text())
+    document["config"]["federated"].pop("trainable", None)
+    if trainable is not None:
+        document["config"]["federated"]["trainable"] = trainable
+    (broken / "config.json").write_text(json.dumps(document))
+    (record,) = read_records([broken])
+    assert record.trainable is None
+    assert not any("were trained" in sentence for sentence in lead_sentences(group_runs([record])))
 
 
 def test_tables_and_statements_become_html():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sottovoce.reports.drawing.charts import log_ticks, thinned
 from sottovoce.reports.drawing.numbers import count, epsilon, number, percent
 from sottovoce.reports.reading.convergence import WHOLE, BoundEstimates, bound_terms
-from sottovoce.reports.reading.epsilons import Epsilons, read_claim
+from sottovoce.reports.reading.extrapolated_claims import Epsilons, read_claim
 from sottovoce.reports.reading.layers import Place, Pooled, imbalance_of, place_of, pooled
 from sottovoce.reports.reading.run_groups import RunGroup
 from sottovoce.reports.sections.layer_figures import layer_picture

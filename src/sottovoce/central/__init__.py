@@ -14,8 +14,8 @@ from sottovoce.lazy_names import lazy_names
 if TYPE_CHECKING:
     from sottovoce.central.batches import epoch_of_steps, steps_from
     from sottovoce.central.central_options import Central
+    from sottovoce.central.central_step import step_gradient
     from sottovoce.central.central_training import StepFigures, train_central
-    from sottovoce.central.step import step_gradient
 
 __all__ = ["Central", "StepFigures", "epoch_of_steps", "step_gradient", "steps_from", "train_central"]
 

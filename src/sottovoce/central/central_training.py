@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from sottovoce.central.batches import steps_from
-from sottovoce.central.step import Rows, step_gradient
+from sottovoce.central.central_step import Rows, step_gradient
 from sottovoce.config import Resolved
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group

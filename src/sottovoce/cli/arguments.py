@@ -1,4 +1,4 @@
-"""Options that many commands share, so that they mean the same everywhere."""
+"""Options that several commands share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,14 +7,14 @@ import typer
 
 from sottovoce.processes import available_cores
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout; logs stay on stderr.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, with size and time; write nothing.")]
-Out = Annotated[Path, typer.Option("--out", help="The folder to make. It appears only when it is whole.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout; messages stay on stderr.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan with size and time; write nothing.")]
+Out = Annotated[Path, typer.Option("--out", help="The folder to make. It appears only when it is complete.")]
 Workers = Annotated[
     int, typer.Option("--workers", min=1, help="Worker processes, one thread each.", show_default="all cores")
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", min=0, help="The seed: the same seed gives the same result on every machine.")
+    int, typer.Option("--seed", min=0, help="Random seed. The same seed gives the same result on every machine.")
 ]
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="A store made by `sotto data prepare`.")]
 

@@ -1,4 +1,4 @@
-"""How the command line talks: results on stdout, everything else on stderr, one line per error."""
+"""Output of the command line: results on stdout, everything else on stderr."""
 
 import json
 import os
@@ -9,11 +9,19 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 stderr = Console(stderr=True, highlight=False, emoji=False)
-# Where there is no terminal to fit into, tables have some room.
+# Without a terminal, tables get a fixed width.
 _WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
 stdout = Console(highlight=False, emoji=False, width=_WIDTH)
 
@@ -21,7 +29,7 @@ _LOG_SECONDS = 10.0
 
 
 def note(message: str) -> None:
-    """Say something that is not the result."""
+    """Print a message on stderr."""
     stderr.print(message, soft_wrap=True, markup=False)
 
 
@@ -31,7 +39,7 @@ def print_json(document: Any) -> None:
 
 
 def print_table(title: str, header: list[str], rows: list[list[str]], text_columns: int = 1) -> None:
-    """Print a table; columns after the first `text_columns` hold numbers and are aligned right."""
+    """Print a table; the first `text_columns` columns are aligned left, the others, with numbers, right."""
     if title:
         stdout.print(title, soft_wrap=True, markup=False)
     table = Table(show_header=any(header))
@@ -43,10 +51,15 @@ def print_table(title: str, header: list[str], rows: list[list[str]], text_colum
 
 
 class ProgressDisplay:
-    """A progress bar with time left on a terminal, a line now and then elsewhere; call it with what, done, total."""
+    """A progress bar with the remaining time on a terminal, and a line every few seconds elsewhere.
+
+    Example:
+        with ProgressDisplay() as progress:
+            progress("features", done, total)
+    """
 
     def __init__(self, hidden: bool = False) -> None:
-        """Make the bar; it shows from __enter__ on, or never if it is hidden (another process shows it)."""
+        """Create the bar, which appears with __enter__; a hidden one never appears (another process shows it)."""
         self._hidden = hidden
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -58,32 +71,32 @@ class ProgressDisplay:
             console=stderr,
             disable=hidden or not stderr.is_terminal,
         )
-        self._tasks: dict[str, Any] = {}
+        self._tasks: dict[str, TaskID] = {}
         self._started: dict[str, tuple[float, int]] = {}
         self._last_line = time.monotonic()
 
     def __enter__(self) -> "ProgressDisplay":
-        """Start to show progress."""
+        """Show the bar."""
         self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop, leaving the last state on the screen."""
+        """Stop; the last state stays on the screen."""
         self._bar.stop()
 
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Show that `done` of `total` are done."""
-        if what not in self._tasks:
-            self._tasks[what] = self._bar.add_task(what, total=total or None, completed=done)
-            self._started[what] = (time.monotonic(), done)
-        self._bar.update(self._tasks[what], completed=done, total=total or None)
+    def __call__(self, work: str, done: int, total: int) -> None:
+        """Show that `done` of `total` parts of the work are done; a total of 0 is unknown."""
+        if work not in self._tasks:
+            self._tasks[work] = self._bar.add_task(work, total=total or None, completed=done)
+            self._started[work] = (time.monotonic(), done)
+        self._bar.update(self._tasks[work], completed=done, total=total or None)
         if self._hidden or stderr.is_terminal:
             return
         if time.monotonic() - self._last_line > _LOG_SECONDS:
             self._last_line = time.monotonic()
-            since, first = self._started[what]
+            since, first = self._started[work]
             rate = (done - first) / (self._last_line - since)
             left = f", {(total - done) / rate:.0f} s left" if total and rate > 0 else ""
-            note(f"{what}: {done:,} of {total:,}{left}" if total else f"{what}: {done:,}")
+            note(f"{work}: {done:,} of {total:,}{left}" if total else f"{work}: {done:,}")

@@ -1,4 +1,4 @@
-"""sotto data: look at stores, split and merge them, get audio back."""
+"""sotto data: inspect, split and merge stores, and export audio."""
 
 import io
 from pathlib import Path
@@ -29,7 +29,7 @@ app.command("split")(populations.split)
 app.command("merge")(populations.merge_stores)
 
 SpeakerList = Annotated[
-    Path | None, typer.Option("--speakers", help="Only these speakers: a file with one name a line.")
+    Path | None, typer.Option("--speakers", help="Only these speakers: a file with one name per line.")
 ]
 
 
@@ -37,14 +37,16 @@ SpeakerList = Annotated[
 def stats(
     stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="One or more stores.")],
     speakers: SpeakerList = None,
-    iid: Annotated[bool, typer.Option("--iid", help="The IID control: utterances dealt to users at random.")] = False,
+    iid: Annotated[
+        bool, typer.Option("--iid", help="The IID control: every utterance belongs to a random user.")
+    ] = False,
     seed: Seed = 0,
-    figure: Annotated[Path | None, typer.Option("--figure", help="Where to draw the distribution as PNG.")] = None,
+    figure: Annotated[Path | None, typer.Option("--figure", help="The PNG file for the figure.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the paper's table of speaker statistics and draw their distribution as PNG.
+    """Print speaker statistics as in the paper's table, and draw their distribution.
 
-    The picture goes into speakers.png in the working folder unless --figure names another place.
+    The figure is speakers.png in the working folder, unless --figure names another file.
     """
     names = read_speakers(speakers) if speakers else None
     shown: dict[str, Population] = {}
@@ -64,9 +66,11 @@ def stats(
 def inspect(
     store: StorePath,
     speaker: Annotated[str | None, typer.Option("--speaker", help="Only the utterances of this speaker.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many rows to show.")] = 20,
-    rejected: Annotated[bool, typer.Option("--rejected", help="Show what was rejected, and why, instead.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Read every file and check its hash first.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Number of rows to show.")] = 20,
+    rejected: Annotated[
+        bool, typer.Option("--rejected", help="Show the rejected utterances and the reasons instead.")
+    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="First read every file and check its hash.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the utterances of a store, or of one speaker."""
@@ -98,27 +102,30 @@ def _verify(store: Store) -> None:
     damaged = store.damaged_files()
     if damaged:
         raise DataError(f"{store.path} is damaged: {', '.join(damaged)} changed since it was made. Prepare it again.")
-    note(f"{store.path}: every file is as it was made.")
+    note(f"{store.path}: all files are unchanged.")
 
 
 def _show_rejected(store: Store, limit: int, as_json: bool) -> None:
-    found = read_rejected(store.path)
-    rows = [[one.utterance, one.speaker, str(one.reason), one.detail] for one in found[:limit]]
+    rejected = read_rejected(store.path)
+    rows = [[item.utterance, item.speaker, str(item.reason), item.detail] for item in rejected[:limit]]
     header = ["utterance", "speaker", "reason", "detail"]
     if as_json:
-        print_json({"total": len(found), "rejected": [dict(zip(header, row, strict=True)) for row in rows]})
+        print_json({"total": len(rejected), "rejected": [dict(zip(header, row, strict=True)) for row in rows]})
         return
-    print_table(f"{store.path}: {len(found):,} rejected", header, rows, 4)
+    print_table(f"{store.path}: {len(rejected):,} rejected", header, rows, 4)
 
 
 @app.command()
 def export(
     store: StorePath,
     utterance: Annotated[str, typer.Argument(metavar="UTTERANCE", help="An id from `sotto data inspect`.")],
-    out: Annotated[Path | None, typer.Option("--out", help="A .wav or .flac file (default: the id, .wav).")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="A .wav or .flac file (default: ID.wav).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Get the audio of one utterance back from its source, as the features were made from it (16 kHz, mono)."""
+    """Write the audio of one utterance, from which its features were made (16 kHz, mono).
+
+    The audio is read from the corpus, which must still exist.
+    """
     opened = Store.open(store)
     row = _find(opened, utterance)
     target = out or Path(utterance.replace("/", "_") + ".wav")
@@ -127,11 +134,11 @@ def export(
     try:
         samples = load_audio(row, opened.root_of(row["root"]))
     except BadAudio as fault:
-        raise DataError(f"The source of {utterance} is no longer there or no longer good: {fault}.") from None
+        raise DataError(f"The audio of {utterance} can no longer be read: {fault}. Restore the corpus.") from None
     if len(samples) != round(row["seconds"] * SAMPLE_RATE_HZ):
-        raise DataError(f"The source of {utterance} has changed since the store was made: its length is another.")
+        raise DataError(f"The length of {utterance} has changed since the store was made. Prepare the store again.")
     make_folder(target.absolute().parent)
-    encoded = io.BytesIO()  # an error of the disk would be lost inside libsndfile
+    encoded = io.BytesIO()  # libsndfile would swallow an error of the disk
     soundfile.write(encoded, samples, SAMPLE_RATE_HZ, format=target.suffix[1:].upper())
     with written_whole(target) as file:
         file.write(encoded.getvalue())
@@ -145,6 +152,6 @@ def export(
 def _find(store: Store, utterance: str) -> IndexRow:
     place = pc.index(store.index(["utterance"])["utterance"], utterance).as_py()
     if place < 0:
-        raise DataError(f"There is no utterance {utterance!r} in {store.path}. See `sotto data inspect {store.path}`.")
+        raise DataError(f"{store.path} has no utterance {utterance!r}. See `sotto data inspect {store.path}`.")
     row: IndexRow = store.index(rows=slice(place, place + 1)).to_pylist()[0]
     return row

@@ -14,10 +14,10 @@ from sottovoce.errors import ConfigError
 from sottovoce.files import gigabytes
 
 if TYPE_CHECKING:
-    from sottovoce.estimate.audio import UserAudio
     from sottovoce.estimate.calibration import Calibration
-    from sottovoce.estimate.cost import Estimate
     from sottovoce.estimate.devices import Device, Precision
+    from sottovoce.estimate.run_cost import Estimate
+    from sottovoce.estimate.user_audio import UserAudio
 
 
 def estimate(
@@ -83,7 +83,7 @@ def estimate(
         raise ConfigError("Missing PRESET. See `sotto config list`; `sotto estimate --calibration` needs none.")
     from sottovoce.bench.preset import is_bench
     from sottovoce.estimate.calibration import calibrate
-    from sottovoce.estimate.cost import estimate as estimate_cost
+    from sottovoce.estimate.run_cost import estimate as estimate_cost
 
     if is_bench(preset):
         if settings or train or audio or audio_mean_seconds or device == "here":
@@ -108,7 +108,7 @@ def estimate(
 def _audio(
     resolved: Resolved, name: str | None, mean: float | None, std: float | None, utterance_seconds: float | None
 ) -> "UserAudio":
-    from sottovoce.estimate.audio import DEFAULT_UTTERANCE_SECONDS, audio_of, iid, log_normal, paper_audio
+    from sottovoce.estimate.user_audio import DEFAULT_UTTERANCE_SECONDS, audio_of, iid, log_normal, paper_audio
 
     if (mean is None) != (std is None):
         raise ConfigError("--audio-mean-seconds and --audio-std-seconds go together. Give both.")
@@ -129,8 +129,8 @@ def _audio(
 
 
 def _device(resolved: Resolved, users: "UserAudio", name: str, tflops: float | None) -> "Device":
-    from sottovoce.estimate.cost import language_of
     from sottovoce.estimate.devices import here
+    from sottovoce.estimate.run_cost import language_of
     from sottovoce.estimate.work import local_work
 
     if name == "here" and tflops is None:
@@ -150,10 +150,10 @@ def _known_device(name: str, tflops: float | None) -> "Device":
 
 def _print_bench(name: str, device: "Device", processes: int, precision: "Precision | None", as_json: bool) -> None:
     """Print what every run of a benchmark costs in the paper's size."""
-    from sottovoce.bench.cost import row_costs
     from sottovoce.bench.preset import load_bench
+    from sottovoce.bench.row_costs import row_costs
     from sottovoce.estimate.calibration import calibrate
-    from sottovoce.estimate.cost import Estimate
+    from sottovoce.estimate.run_cost import Estimate
 
     found = list(row_costs(load_bench(name), device, processes, precision))
     total = sum(one.cost.gpu_hours for one in found)

@@ -1,4 +1,4 @@
-"""The command `sotto`: one line per error, no tracebacks for what a user can cause."""
+"""The command `sotto`. An error that a user can cause is one line, not a traceback."""
 
 import os
 import sys
@@ -44,11 +44,11 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Hold the options that come before a command."""
+    """Accept the options that come before a command."""
 
 
 def run() -> None:
-    """Run the command line and leave with its exit code: 0 done, 1 an error, 2 wrong usage, 130 interrupted."""
+    """Run the command line and exit with its code: 0 success, 1 error, 2 wrong usage, 130 interrupted."""
     try:
         code = app(standalone_mode=False)
     except SottoError as error:
@@ -57,14 +57,16 @@ def run() -> None:
     except typer.TyperException as error:
         code = _usage_error(error)
     except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the interpreter's own last flush
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - the interpreter flushes it at the end
         code = 141
     except OSError as error:
         where = f" at {error.filename}" if error.filename else ""
-        note(f"error: {error.strerror or error}{where}. What was complete is kept; mend this and run it again.")
+        note(
+            f"error: {error.strerror or error}{where}. Complete work is kept; fix the cause and run the command again."
+        )
         code = 1
     if code == 130:
-        note("Interrupted. Run the same command again to go on.")
+        note("Interrupted. Run the same command again to resume.")
     code = code if isinstance(code, int) else 0
     if under_torchrun():
         leave(code)
@@ -74,7 +76,7 @@ def run() -> None:
 def _usage_error(error: typer.TyperException) -> int:
     message = error.format_message()
     context = getattr(error, "ctx", None)
-    if "\n" in message.strip():  # a command group without a command: its help
+    if "\n" in message.strip():  # the help of a command group, given without a command
         typer.echo(message, err=True)
     else:
         hint = f" See `{context.command_path} --help`." if context else ""

@@ -1,7 +1,8 @@
-"""sotto data split and sotto data merge: who is in which population."""
+"""sotto data split and sotto data merge."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,7 +18,7 @@ from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.files import gigabytes, make_folder, require_free, write_json, written_whole
 
-_COPIED_BYTES_PER_SECOND = 200e6  # reading, writing and hashing on an ordinary disk
+_COPIED_BYTES_PER_SECOND = 200e6  # reading, writing and hashing on a typical disk
 
 
 def split(
@@ -27,20 +28,25 @@ def split(
         str | None, typer.Option(help="Share of the speakers for the first part: 0.1, 0.05, 1/3.")
     ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Number of speakers for the first part.")] = None,
-    speakers: Annotated[Path | None, typer.Option(help="The first part by name: a file with one name a line.")] = None,
-    where: Annotated[str | None, typer.Option(metavar="COLUMN=VALUE", help="The first part by a column.")] = None,
+    speakers: Annotated[
+        Path | None, typer.Option(help="The speakers of the first part: a file with one name per line.")
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN=VALUE", help="The first part: speakers with this value in a column of the index."),
+    ] = None,
     seed: Seed = 0,
-    names: Annotated[str, typer.Option(help="The names of the two parts.")] = "seed,federated",
+    names: Annotated[str, typer.Option(help="Names of the two parts.")] = "seed,federated",
     as_json: AsJson = False,
 ) -> None:
-    """Split the speakers of a store into two disjoint parts of whole speakers, such as 10/90 for a seed model.
+    """Split the speakers of a store into two disjoint parts, such as 10 % for a seed model and 90 % for the users.
 
-    Writes one list of speakers per part (OUT/seed.txt, OUT/federated.txt), which --speakers takes elsewhere, and
-    OUT/split.json, which says how they were made. The same seed gives the same parts on every machine.
+    Writes one list of speakers per part (OUT/seed.txt, OUT/federated.txt) for the option --speakers of other commands,
+    and OUT/split.json, which records the method. The same seed gives the same parts on every machine.
     """
     opened = Store.open(store)
     methods = {"fraction": fraction, "count": count, "speakers": speakers, "where": where}
-    chosen = {name: value for name, value in methods.items() if value is not None}
+    chosen = {name: str(value) for name, value in methods.items() if value is not None}
     if len(chosen) != 1:
         raise ConfigError("Give exactly one of --fraction, --count, --speakers and --where.")
     everyone: list[str] = opened.speaker_names().to_pylist()
@@ -52,10 +58,9 @@ def split(
         parts = split_by_list(everyone, read_speakers(speakers))
     else:
         parts = split_by_column(opened, *_column_and_value(where or ""))
-    _write_split(
-        opened, out, _part_names(names), parts, {name: str(value) for name, value in chosen.items()} | {"seed": seed}
-    )
-    labels = _part_labels(opened.info.label, _part_names(names), fraction)
+    part_names = _part_names(names)
+    _write_split(opened, out, dict(zip(part_names, parts, strict=True)), chosen | {"seed": seed})
+    labels = _part_labels(opened.info.label, part_names, fraction)
     rows = [statistics_of(label, Population.of(opened, part)) for label, part in zip(labels, parts, strict=True)]
     print_statistics(rows, None, as_json)
 
@@ -75,7 +80,7 @@ def _part_names(text: str) -> list[str]:
 
 
 def _part_labels(label: str, names: list[str], fraction: str | None) -> list[str]:
-    """Return labels as in the paper (CV-en-train-10, CV-en-train-90) where the share is a whole percentage."""
+    """Return labels as in the paper (CV-en-train-10, CV-en-train-90) if the share is a whole percentage."""
     try:
         percent = round(100 * float(fraction or ""), 6)
     except ValueError:
@@ -85,17 +90,16 @@ def _part_labels(label: str, names: list[str], fraction: str | None) -> list[str
     return [f"{label}-{int(percent):02d}", f"{label}-{100 - int(percent):02d}"]
 
 
-def _write_split(
-    store: Store, out: Path, names: list[str], parts: tuple[list[str], list[str]], method: dict[str, Any]
-) -> None:
-    for name in ("split.json", *(f"{name}.txt" for name in names)):
+def _write_split(store: Store, out: Path, parts: dict[str, list[str]], method: Mapping[str, str | int]) -> None:
+    """Write the list of every part, and split.json; existing files are never overwritten."""
+    for name in ("split.json", *(f"{name}.txt" for name in parts)):
         if (out / name).exists():
-            raise DataError(f"{out / name} is there already. Choose another --out.")
+            raise DataError(f"{out / name} already exists. Choose another --out.")
     make_folder(out)
-    for name, part in zip(names, parts, strict=True):
+    for name, part in parts.items():
         with written_whole(out / f"{name}.txt") as file:
             file.write("".join(f"{speaker}\n" for speaker in part).encode())
-    sizes = {name: len(part) for name, part in zip(names, parts, strict=True)}
+    sizes = {name: len(part) for name, part in parts.items()}
     write_json(out / "split.json", {"store": store.info.hash, "method": method, "speakers": sizes})
 
 
@@ -103,34 +107,34 @@ def merge_stores(
     stores: Annotated[list[Path], typer.Argument(metavar="STORE STORE...", help="The stores to merge.")],
     out: Out,
     same_speakers: Annotated[
-        bool, typer.Option("--same-speakers", help="Equal names in two stores are one person.")
+        bool, typer.Option("--same-speakers", help="Equal names in two stores are the same person.")
     ] = False,
     prefix: Annotated[
-        bool, typer.Option("--prefix", help="Put each store's label before its speakers and ids.")
+        bool,
+        typer.Option("--prefix", help="Equal names are different people: add the store's label to them."),
     ] = False,
     label: Annotated[
-        str | None, typer.Option(help="The name shown in statistics (default: the labels with +).")
+        str | None, typer.Option(help="The name shown in statistics (default: the labels joined by +).")
     ] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Merge stores of the same languages into one.
 
-    A speaker's name in two stores may be one person or two; it is never guessed, because the privacy of that person
-    depends on it.
+    If a speaker's name occurs in two stores, say whether it is the same person: their privacy depends on it.
     """
     if same_speakers and prefix:
         raise ConfigError("Give --same-speakers or --prefix, not both.")
     opened = [Store.open(path) for path in stores]
     if dry_run:
-        _say_what_would_be_merged(opened, out, as_json)
+        _print_merge_plan(opened, out, as_json)
         return
     with ProgressDisplay() as progress:
         store = merge(opened, out, same_speakers=same_speakers, prefix=prefix, label=label, progress=progress)
     print_statistics([statistics_of(store.info.label, Population.of(store))], None, as_json)
 
 
-def _say_what_would_be_merged(stores: list[Store], out: Path, as_json: bool) -> None:
+def _print_merge_plan(stores: list[Store], out: Path, as_json: bool) -> None:
     utterances, size = sum(len(store) for store in stores), merged_bytes(stores)
     require_free(out, size)
     seconds = size / _COPIED_BYTES_PER_SECOND

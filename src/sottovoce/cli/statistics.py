@@ -1,4 +1,4 @@
-"""Speaker statistics on the command line: the table, and the picture of the distribution."""
+"""Speaker statistics on the command line: a table, and a figure of the distribution."""
 
 from dataclasses import asdict, astuple
 from pathlib import Path
@@ -7,13 +7,14 @@ from sottovoce.cli.console import note, print_json, print_table
 from sottovoce.data.population import Population
 from sottovoce.data.statistics import SpeakerStatistics, paper_statistics
 from sottovoce.files import make_folder
-from sottovoce.reports.pictures import UserAmounts, speaker_distribution
 
 _HEADER = ["subset", "hours", "speakers", "utterances", "mean", "std", "min", "max"]
 
 
 def draw_speakers(populations: dict[str, Population], picture: Path) -> None:
-    """Draw how much the users of each population have."""
+    """Draw the distribution of minutes and utterances per user in each population."""
+    from sottovoce.reports.pictures import UserAmounts, speaker_distribution
+
     amounts = {
         label: UserAmounts(population.seconds_by_user() / 60, population.utterances_by_user())
         for label, population in populations.items()
@@ -23,7 +24,7 @@ def draw_speakers(populations: dict[str, Population], picture: Path) -> None:
 
 
 def print_statistics(rows: list[SpeakerStatistics], picture: Path | None, as_json: bool) -> None:
-    """Print the table, with the paper's row below each subset that the paper lists."""
+    """Print the statistics; a subset that the paper lists is followed by the paper's row."""
     paper = paper_statistics(row.subset for row in rows)
     if as_json:
         document = {

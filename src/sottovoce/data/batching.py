@@ -1,11 +1,11 @@
 """Batches by seconds of audio, padding included, and micro-batches of similar length inside them.
 
-A user's utterances are sorted by length and cut into batches with rows x longest <= budget; the order of the batches
-is random. Promises: every utterance is in exactly one batch; one that is longer than the budget is a batch of its own,
-never dropped; `max_seconds_per_user` bounds the audio of one round by taking a random part of the utterances.
+A user's utterances are sorted by length and cut into batches with rows x longest <= budget. The order of the batches is
+random. Guarantees: every utterance is in exactly one batch; an utterance longer than the budget is a batch of its own
+and is never dropped; `max_seconds_per_user` bounds the audio of one epoch by a random choice of utterances.
 
-A batch is computed as micro-batches, each padded only to its own longest utterance, with the padding of each held below
-`max_padding`. The gradient of the batch is a mean over its utterances, however they are cut into micro-batches.
+A batch is computed as micro-batches. Each is padded only to its own longest utterance and contains at most the share
+`max_padding` of padding. The gradient of a batch is the mean over its utterances, whatever the micro-batches are.
 """
 
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ from sottovoce.features.logmel import BINS, FRAMES_PER_SECOND
 
 
 class Batching(BaseModel):
-    """How the utterances of one user become batches."""
+    """How the utterances of a user are grouped into batches."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     seconds: float = Field(
-        120.0, gt=0, allow_inf_nan=False, description="audio in one batch, padding included; 100 frames are a second"
+        120.0, gt=0, allow_inf_nan=False, description="seconds of audio in one batch, padding included"
     )
     max_seconds_per_user: float | None = Field(
         None,
         gt=0,
         allow_inf_nan=False,
-        description="audio of one user in one epoch; null: all of it",
+        description="largest number of seconds of one user in one epoch; null: all audio",
     )
     max_padding: float = Field(
         0.08, ge=0, le=1, description="largest share of padding in a micro-batch; 1: one micro-batch per batch"
@@ -39,13 +39,13 @@ class Batching(BaseModel):
 
 @dataclass(frozen=True)
 class Batch:
-    """Utterances whose gradients are averaged into one step, as micro-batches of row numbers, longest first."""
+    """Utterances whose gradients are averaged in one step: micro-batches of row numbers, the longest first."""
 
     micro: tuple[IntArray, ...]
 
     @property
     def rows(self) -> IntArray:
-        """All utterances of the batch."""
+        """The row numbers of all utterances of the batch."""
         return np.concatenate(self.micro)
 
 
@@ -61,7 +61,7 @@ class PaddedBatch:
 
 def epoch(rows: IntArray, frames: IntArray, options: Batching, rng: np.random.Generator) -> list[Batch]:
     """Return the batches of one pass over a user's utterances; frames[i] is the length of rows[i]."""
-    chosen = _within(frames, options.max_seconds_per_user, rng)
+    chosen = _within_limit(frames, options.max_seconds_per_user, rng)
     by_length = chosen[np.argsort(-frames[chosen], kind="stable")]
     groups = cut_by_budget(frames[by_length], options.seconds * FRAMES_PER_SECOND)
     batches = []
@@ -85,10 +85,10 @@ def load(store: Store, rows: IntArray) -> PaddedBatch:
     return PaddedBatch(padded, frames, padded_targets, lengths)
 
 
-def _within(frames: IntArray, max_seconds: float | None, rng: np.random.Generator) -> IntArray:
-    """Return the places of all utterances, or of random ones that together last at most `max_seconds`.
+def _within_limit(frames: IntArray, max_seconds: float | None, rng: np.random.Generator) -> IntArray:
+    """Return the positions of all utterances, or of random ones with at most `max_seconds` of audio in total.
 
-    At least one is always taken, so that a user with only long utterances still takes part.
+    There is always at least one, so a user with only long utterances still takes part.
     """
     if max_seconds is None or frames.sum() <= max_seconds * FRAMES_PER_SECOND:
         return np.arange(len(frames), dtype=np.int64)
@@ -98,7 +98,7 @@ def _within(frames: IntArray, max_seconds: float | None, rng: np.random.Generato
 
 
 def cut_by_budget(descending: IntArray, budget: float) -> list[tuple[int, int]]:
-    """Cut lengths, longest first, into groups with rows x longest <= budget, or of one row."""
+    """Cut lengths, longest first, into groups with rows x longest <= budget; a longer row is a group of its own."""
     groups = []
     first = 0
     while first < len(descending):
@@ -109,13 +109,13 @@ def cut_by_budget(descending: IntArray, budget: float) -> list[tuple[int, int]]:
 
 
 def _cut_by_padding(descending: IntArray, max_padding: float) -> list[tuple[int, int]]:
-    """Cut lengths, longest first, into groups whose padding is at most `max_padding` of what is computed."""
+    """Cut lengths, longest first, into groups whose share of padding is at most `max_padding`."""
     groups = []
     first = 0
     while first < len(descending):
         real = np.cumsum(descending[first:])
         computed = np.arange(1, len(real) + 1) * descending[first]
-        # The share of padding never falls as shorter rows join, so the fitting ones come first.
+        # A shorter row never lowers the share of padding, so the rows that fit are the first ones.
         last = first + max(int(np.count_nonzero(computed - real <= max_padding * computed)), 1)
         groups.append((first, last))
         first = last

@@ -1,9 +1,10 @@
-"""Cohorts: who takes part in a central step. Poisson: every user joins independently with probability q.
+"""Cohorts: the users that take part in a central step.
 
-It is drawn by the gaps between members, which are geometric, so that a cohort costs O(cohort) time and memory, not
-O(population). Guarantees: each user is in with probability q, independently of all others; an empty cohort is a valid
-draw; q = 1 is everyone and q = 0 is no one. Cohorts of fixed size, and everyone, are drawn where they are asked for:
-accounting must know.
+In a Poisson cohort every user joins independently with probability q. The gaps between its members are geometric, and
+drawing the gaps costs O(cohort) time and memory instead of O(population). Guarantees: each user is a member with
+probability q, independently of all others; a cohort may be empty; q = 1 gives everyone and q = 0 no one.
+
+A cohort may also have a fixed size or contain everyone. The privacy accounting must know which kind is drawn.
 """
 
 import math
@@ -20,7 +21,7 @@ _LARGEST_POPULATION = 2**61  # a member and one gap after it still fit into int6
 def draw_cohort(
     sampling: str, population: int, cohort_size: float, sampling_prob: float, rng: Randomness
 ) -> npt.NDArray[np.int64]:
-    """Return one cohort of the given kind among users 0 to population - 1, in ascending order."""
+    """Return a cohort of users 0 to population - 1 in ascending order; `sampling` is poisson, fixed or everyone."""
     if sampling == "everyone":
         return np.arange(population, dtype=np.int64)
     if sampling == "poisson":
@@ -31,7 +32,7 @@ def draw_cohort(
 
 
 def poisson_cohort(population: int, sampling_prob: float, rng: Randomness) -> npt.NDArray[np.int64]:
-    """Return the members of one cohort among users 0 to population - 1, in ascending order."""
+    """Return a Poisson cohort of users 0 to population - 1 in ascending order."""
     if not 0 <= population <= _LARGEST_POPULATION:
         raise ConfigError(f"Expected 0 <= population={population} <= 2^61.")
     if not 0.0 <= sampling_prob <= 1.0:
@@ -41,14 +42,14 @@ def poisson_cohort(population: int, sampling_prob: float, rng: Randomness) -> np
     if sampling_prob == 0.0 or population == 0:
         return np.zeros(0, dtype=np.int64)
     expected = population * sampling_prob
-    draws = int(expected + 6 * math.sqrt(expected)) + 16  # almost always enough for one round
+    draws = int(expected + 6 * math.sqrt(expected)) + 16  # almost always enough draws to reach the end at once
     rounds: list[npt.NDArray[np.int64]] = []
     last = -1
     while last < population:
-        # numpy's geometric gives 0 where its uniform is exactly 0 (once in 2^53): the next user, not the same again.
+        # Once in 2^53 draws numpy's geometric is 0, which would repeat a user; it is clipped to 1.
         gaps = np.clip(rng.geometric(sampling_prob, size=draws), 1, population + 1)
         members = last + np.cumsum(gaps)
-        past_the_end = np.flatnonzero(members >= population)  # what comes after the first of these is void
+        past_the_end = np.flatnonzero(members >= population)  # this draw and all later ones are beyond the population
         if past_the_end.size:
             members = members[: past_the_end[0]]
         rounds.append(members)

@@ -1,8 +1,8 @@
-"""Joining short utterances of one speaker into longer ones: spoken digits become strings of digits.
+"""Joining short utterances of a speaker into longer ones: spoken digits become strings of digits.
 
-Only whole recordings are joined. Promises: every utterance is used exactly once, or `times` times, each time in other
-company; which ones stand together, in which order and with which pauses depends only on the seed and the speaker; what
-cannot be placed (fewer utterances than the least) is listed.
+Only whole recordings are joined. Guarantees: every utterance is used once, or `times` times with other neighbours each
+time; the groups, their order and the pauses depend only on the seed and the speaker; utterances that fit into no group
+(a speaker has fewer than `least`) are listed as rejected.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,14 +20,18 @@ _PAUSE_SECONDS = (0.05, 0.25)
 
 
 class Joining(BaseModel):
-    """How many utterances one joined utterance takes."""
+    """How many utterances are joined into one.
+
+    Example:
+        prepare(Table(file=Path("audiomnist/index.tsv")), "stores/digits", joining=Joining(least=2, most=5))
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    least: int = Field(ge=1, description="the fewest utterances in one")
-    most: int = Field(ge=1, description="the most utterances in one")
-    times: int = Field(1, ge=1, description="how many times every utterance is used, each time in other company")
-    seed: int = Field(0, description="the seed of the order, the lengths and the pauses")
+    least: int = Field(ge=1, description="smallest number of utterances to join")
+    most: int = Field(ge=1, description="largest number of utterances to join")
+    times: int = Field(1, ge=1, description="how many times every utterance is used, with other neighbours each time")
+    seed: int = Field(0, description="seed of the order, the group sizes and the pauses")
 
     @model_validator(mode="after")
     def _in_order(self) -> "Joining":
@@ -37,7 +41,7 @@ class Joining(BaseModel):
 
     @classmethod
     def parse(cls, text: str, times: int, seed: int) -> "Joining":
-        """Read "2:5"."""
+        """Read a range such as "2:5"."""
         try:
             least, most = (int(part) for part in text.split(":"))
             return cls(least=least, most=most, times=times, seed=seed)
@@ -46,32 +50,32 @@ class Joining(BaseModel):
 
 
 def join_entries(entries: Iterable[Entry], joining: Joining) -> Iterator[Entry | Rejection]:
-    """Yield the joined utterances of every speaker."""
+    """Yield the joined utterances of every speaker, and a rejection for every utterance that is left over."""
     ordered = sorted(entries, key=attrgetter("speaker", "utterance"))
     for entry in ordered:
         if entry.start is not None or entry.segment_seconds is not None or entry.channel is not None:
-            raise ConfigError(f"{entry.utterance} is a part of a recording; only whole recordings can be joined.")
+            raise ConfigError(f"{entry.utterance} is a part of a recording. Only whole recordings can be joined.")
     for speaker, group in groupby(ordered, key=attrgetter("speaker")):
-        mine = list(group)
+        spoken = list(group)
         rng = stream(joining.seed, "join", speaker)
-        groups = [group for _ in range(joining.times) for group in _grouped(mine, joining, rng)]
+        groups = [group for _ in range(joining.times) for group in _grouped(spoken, joining, rng)]
         digits = len(str(len(groups)))
         for number, parts in enumerate(groups):
             yield _joined(f"{speaker}-joined-{number:0{digits}d}", parts, rng)
         used = {entry.utterance for parts in groups for entry in parts}
-        for entry in [entry for entry in mine if entry.utterance not in used]:
-            detail = f"{speaker} has {len(mine)}, which cannot be joined by {joining.least} to {joining.most}"
+        for entry in [entry for entry in spoken if entry.utterance not in used]:
+            detail = f"{speaker} has {len(spoken)}, which cannot be joined by {joining.least} to {joining.most}"
             yield Rejection(entry.utterance, speaker, Reason.TOO_FEW_TO_JOIN, detail)
 
 
 def _grouped(entries: list[Entry], joining: Joining, rng: np.random.Generator) -> list[list[Entry]]:
-    """Return the utterances in a random order, cut into groups to be joined."""
+    """Return the utterances in random order, cut into groups to join."""
     shuffled = iter([entries[place] for place in rng.permutation(len(entries))])
     return [list(islice(shuffled, size)) for size in _sizes(len(entries), joining, rng)]
 
 
 def _sizes(count: int, joining: Joining, rng: np.random.Generator) -> list[int]:
-    """Return sizes between least and most that use up `count` utterances, or as many of them as possible."""
+    """Return sizes between least and most whose sum is `count`, or as close to it as possible."""
     while count and not _divides(count, joining):
         count -= 1
     sizes: list[int] = []
@@ -84,7 +88,7 @@ def _sizes(count: int, joining: Joining, rng: np.random.Generator) -> list[int]:
 
 
 def _divides(count: int, joining: Joining) -> bool:
-    """Return whether `count` is a sum of sizes from least to most."""
+    """Return whether `count` is a sum of sizes between least and most."""
     return count >= 0 and -(-count // joining.most) * joining.least <= count
 
 

@@ -1,4 +1,4 @@
-"""Which utterances a training or an evaluation is about: a store, or some speakers of it."""
+"""The data of a training or an evaluation: a store, or some of its speakers."""
 
 from pathlib import Path
 
@@ -11,12 +11,16 @@ from sottovoce.errors import DataError
 
 
 class Selection(BaseModel):
-    """A store and, perhaps, a list of its speakers."""
+    """A store and, optionally, a file that lists some of its speakers.
+
+    Example:
+        population = Selection.parse("stores/voices@split/seed.txt").open()
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     store: Path = Field(description="a store made by `sotto data prepare`")
-    speakers: Path | None = Field(None, description="a file with one speaker a line; null: all speakers")
+    speakers: Path | None = Field(None, description="a file with one speaker per line; null: all speakers")
 
     @classmethod
     def parse(cls, text: str) -> "Selection":
@@ -25,27 +29,27 @@ class Selection(BaseModel):
         return cls(store=Path(store), speakers=Path(speakers) if at else None)
 
     def open(self) -> Population:
-        """Open the store and return its speakers, or those of the list, as a population."""
+        """Open the store and return all its speakers, or the listed ones, as a population."""
         names = None if self.speakers is None else read_speakers(self.speakers)
         population = Population.of(Store.open(self.store), names)
         if len(population.all_rows()) == 0:
-            raise DataError(f"{self.speakers or self.store} selects no utterance. Name at least one speaker.")
+            raise DataError(f"{self.speakers or self.store} selects no utterances. Name at least one speaker.")
         return population
 
 
 def read_speakers(path: Path) -> list[str]:
-    """Return the names in a file with one speaker a line."""
+    """Return the names in a file with one speaker per line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (FileNotFoundError, IsADirectoryError):
-        raise DataError(f"{path} is not there. Give a file with one speaker a line.") from None
+        raise DataError(f"{path} does not exist. Give a file with one speaker per line.") from None
     except UnicodeDecodeError:
-        raise DataError(f"{path} is not a text file in UTF-8. Give a file with one speaker a line.") from None
+        raise DataError(f"{path} is not a text file in UTF-8. Give a file with one speaker per line.") from None
     return [line.strip() for line in lines if line.strip()]
 
 
 def require_disjoint(one: Population, other: Population, names: tuple[str, str]) -> None:
-    """Raise DataError where two populations of one store share utterances."""
+    """Raise DataError if two populations of one store share utterances; `names` are theirs in the message."""
     if one.store.info.hash == other.store.info.hash:
         common = np.intersect1d(one.all_rows(), other.all_rows())
         if common.size:

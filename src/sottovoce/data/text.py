@@ -1,11 +1,12 @@
-"""Text normalisation and token sets: what a transcript becomes before a recogniser learns it.
+"""Text normalisation and token sets: from a transcript to the target of a recogniser.
 
-English (LibriSpeech, Common Voice): lower case, punctuation dropped, hyphen and apostrophe kept, letters of other
-alphabets turned into a-z by unidecode. French and German keep their letters. Tokens are the CTC blank, the word
-boundary, apostrophe, hyphen, a-z and the letters of the language: 29 + blank for English.
+English (LibriSpeech, Common Voice) becomes lower case without punctuation; hyphens and apostrophes stay, and unidecode
+turns letters of other alphabets into a-z. French and German keep their own letters. The tokens are the CTC blank, the
+word boundary, apostrophe, hyphen, a-z and the letters of the language: 29 and the blank for English.
 
-Promises: `normalise` is idempotent; what it cannot express (digits, symbols such as the euro sign, letters of another
-language) stays in the text and is reported by `TokenSet.unknown`, so that it is rejected rather than learnt wrongly.
+Guarantees: `normalise` is idempotent. Characters that it cannot express (digits, symbols such as the euro sign, letters
+of another language) stay in the text and `TokenSet.unknown` reports them, so such an utterance is rejected instead of
+learnt wrongly.
 """
 
 import re
@@ -28,31 +29,36 @@ BOUNDARY_ID = 1
 _LETTERS = {"en": "", "fr": "àâæçéèêëîïôœùûüÿ", "de": "äöüß"}
 LANGUAGES = tuple(_LETTERS)
 
-# Signs that people type for an apostrophe or a hyphen. They are mapped before NFKC, which would break some of them up,
-# and again after it, because it makes new ones.
+# Characters that people type for an apostrophe or a hyphen. They are mapped before NFKC, which would decompose some of
+# them, and again after it, because it produces new ones.
 _SAME_SIGN = str.maketrans(dict.fromkeys("’‘‛ʼʻ´`′＇", "'") | dict.fromkeys("‐‑⁃−", "-"))
-# These open a quotation in English and close one in German; only between letters do they mean an apostrophe.
+# These open a quotation in English and close one in German. They are apostrophes only between letters.
 _SINGLE_QUOTE = re.compile(r"(?<!\w)[‘‛]|[‘‛](?!\w)")
 # A missing space after the end of a sentence: "the end.Then".
 _SENTENCE_END = re.compile(r"(?<=[a-zß-öø-ÿ])\.(?=[A-ZÀ-ÖØ-Þ])")
-# Marks that stand between words even without a space; every other punctuation mark vanishes ("U.S.A." is "usa").
+# Marks that separate words even without a space; all other punctuation is removed ("U.S.A." is "usa").
 _MARKS = "'-.,;:!?/\\()[]"
 _SEPARATOR = re.compile(r"[,;:!?/\\()\[\]]|\.{2,}|-{2,}")
-# Unicode calls these punctuation, but people speak them: dropping one would make the transcript wrong.
+# Unicode calls these punctuation, but they are spoken: without them the transcript would be wrong.
 _SPOKEN = "&%‰@#§"
 
 
 @dataclass(frozen=True)
 class TokenSet:
-    """The tokens of one language, or of several together; a token's id is its place."""
+    """The tokens of one or several languages; the id of a token is its place in `tokens`.
+
+    Example:
+        tokens = TokenSet(("en",))
+        tokens.decode(tokens.encode(normalise("Good morning!", "en")))  # "good morning"
+    """
 
     languages: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse languages we have no rules for."""
+        """Raise ConfigError for a language without rules."""
         for language in self.languages:
             if language not in _LETTERS:
-                raise ConfigError(f"Language {language!r} is not known. Choose from {', '.join(LANGUAGES)}.")
+                raise ConfigError(f"Language {language!r} is unknown. Choose from {', '.join(LANGUAGES)}.")
 
     @cached_property
     def tokens(self) -> tuple[str, ...]:
@@ -66,7 +72,7 @@ class TokenSet:
         return {" ": BOUNDARY_ID} | {token: ids[token] for token in self.tokens if token not in (BLANK, BOUNDARY)}
 
     def unknown(self, text: str) -> str:
-        """Return the characters of a normalised text that have no token, each once, in order."""
+        """Return the characters of a normalised text that have no token, each once, in order of appearance."""
         return "".join(dict.fromkeys(character for character in text if character not in self._ids))
 
     def encode(self, text: str) -> npt.NDArray[np.uint8]:
@@ -75,7 +81,7 @@ class TokenSet:
         return np.array([BOUNDARY_ID, *(ids[character] for character in text), BOUNDARY_ID], dtype=np.uint8)
 
     def decode(self, ids: Sequence[int] | npt.NDArray[np.integer]) -> str:
-        """Return the text of token ids; boundaries become single spaces, blanks vanish."""
+        """Return the text of token ids; boundaries become single spaces, blanks are removed."""
         text = "".join(" " if i == BOUNDARY_ID else self.tokens[i] for i in ids if i != BLANK_ID)
         return " ".join(text.split())
 
@@ -89,7 +95,7 @@ def normalise(text: str, language: str) -> str:
 
 
 class _CharacterRules(dict[int, str]):
-    """What each character becomes, worked out once when it is first met (for str.translate)."""
+    """The replacement of every character, for str.translate; each is computed when the character first occurs."""
 
     def __init__(self, to_english: bool) -> None:
         super().__init__()
@@ -102,7 +108,7 @@ class _CharacterRules(dict[int, str]):
             written = unidecode(character).lower().translate(_SAME_SIGN)
         self[code] = "".join(map(_without_punctuation, written))
         if not self[code] and category in ("Lu", "Ll", "Lo"):
-            self[code] = character  # a letter without an English spelling is reported, not lost
+            self[code] = character  # keep a letter without an English spelling, so that it is reported
         return self[code]
 
 
@@ -110,7 +116,7 @@ _RULES = (_CharacterRules(to_english=False), _CharacterRules(to_english=True))
 
 
 def _without_punctuation(character: str) -> str:
-    """Keep the character, drop it, or put a space in its place."""
+    """Return the character, nothing, or a space in its place."""
     category = unicodedata.category(character)
     if character in _MARKS or character in _SPOKEN:
         return character
@@ -120,5 +126,5 @@ def _without_punctuation(character: str) -> str:
 
 
 def least_outputs(tokens: npt.NDArray[np.uint8]) -> int:
-    """Return how many outputs CTC needs for a target: one per token and a blank between equal neighbours."""
+    """Return the number of outputs that CTC needs for a target: one per token and a blank between equal neighbours."""
     return int(tokens.size + np.count_nonzero(tokens[1:] == tokens[:-1]))

@@ -19,7 +19,7 @@ from scipy.optimize import least_squares
 
 from sottovoce.config import Config, resolve
 from sottovoce.data.text import TokenSet
-from sottovoce.estimate.audio import paper_audio
+from sottovoce.estimate.user_audio import paper_audio
 from sottovoce.estimate.work import Loads, flops_per_second, loads
 
 PAPER_MODEL = "baseline"

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from sottovoce.config import Config
 from sottovoce.errors import ConfigError
-from sottovoce.estimate.audio import Floats, UserAudio
+from sottovoce.estimate.user_audio import Floats, UserAudio
 from sottovoce.features.logmel import FRAMES_PER_SECOND
 from sottovoce.federated.process_aggregator import share_out
 from sottovoce.model.encoder import make_on_meta

@@ -21,7 +21,7 @@ from sottovoce.model.conformer_options import ConformerOptions
 from sottovoce.model.stack import LAYER_NORM_EPS, Stack
 
 
-class Block(nn.Module):
+class ConformerBlock(nn.Module):
     """One conformer block."""
 
     def __init__(self, options: ConformerOptions) -> None:
@@ -87,7 +87,7 @@ class Conformer(Stack):
 
     def __init__(self, options: ConformerOptions, tokens: int) -> None:
         """Make the parameters; `initialise` fills them."""
-        super().__init__(options, tokens, (Block(options) for _ in range(options.blocks)))
+        super().__init__(options, tokens, (ConformerBlock(options) for _ in range(options.blocks)))
 
     def flops_per_output(self, outputs: float, *, drops: bool = True) -> dict[str, float]:
         """Return the FLOPs of the matrix products and of the depthwise convolutions."""

@@ -18,7 +18,7 @@ KINDS = ("ln1", "wqkv", "wf", "ln2", "w1", "w2")  # the parts of a block, in ord
 _AFTER_A_NORM = ("wqkv.weight", "w1.weight")  # the matrices that read a block's LayerNorms, where norm is pre
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """One transformer block: attention and MLP, each with a LayerNorm and a residual connection."""
 
     def __init__(self, options: TransformerOptions) -> None:
@@ -60,7 +60,7 @@ class Transformer(Stack):
 
     def __init__(self, options: TransformerOptions, tokens: int) -> None:
         """Make the parameters; `initialise` fills them."""
-        super().__init__(options, tokens, (Block(options) for _ in range(options.blocks)))
+        super().__init__(options, tokens, (TransformerBlock(options) for _ in range(options.blocks)))
 
     def initialise(self, generator: torch.Generator) -> None:
         """Fill the parameters; `norm_scale` moves a factor from the blocks' LayerNorms to the matrices after them."""

@@ -15,27 +15,28 @@ _COLUMNS = ("client_id", "path", "sentence")
 
 
 class CommonVoice(CorpusSpec):
-    """Common Voice: sentences read aloud by volunteers, one `client_id` each."""
+    """Common Voice: sentences read aloud by volunteers; every `client_id` is a speaker."""
 
     kind: Literal["commonvoice"] = "commonvoice"
-    root: Path = Field(description="the folder that holds en/, fr/ or de/ (cv-corpus-13.0-2023-03-09)")
+    root: Path = Field(description="the folder that contains en/, fr/ or de/ (cv-corpus-13.0-2023-03-09)")
     language: Literal["en", "fr", "de"] = Field(description="the language to read: en, fr or de")
     split: Literal["train", "dev", "test", "validated"] = Field(
         "train", description="the .tsv file to read: train, dev, test or validated"
     )
 
     def read(self) -> Corpus:
-        """Find every clip that the split lists."""
+        """Return the corpus with every clip of the split."""
         require_folder(self.root)
         folder = self.root / self.language
         table = folder / f"{self.split}.tsv"
         if not table.is_file():
             hint = f" Did you mean {self.root.absolute().parent}?" if (self.root / f"{self.split}.tsv").exists() else ""
-            raise DataError(f"{table} is not there. ROOT is the folder that holds {self.language}/.{hint}")
+            raise DataError(f"{table} does not exist. ROOT is the folder that contains {self.language}/.{hint}")
         return Corpus(f"CV-{self.language}-{self.split}", folder, (self.language,), self._rows(table))
 
     def _rows(self, table: Path) -> Iterator[Entry | Rejection]:
-        for row in read_rows(table, dict.fromkeys(_COLUMNS, "another ROOT: this is not Common Voice's own table")):
+        advice = "Choose another ROOT: this table is not from Common Voice."
+        for row in read_rows(table, dict.fromkeys(_COLUMNS, advice)):
             if isinstance(row, Malformed):
                 yield Rejection(f"{table.name} {row.place}", "", Reason.MALFORMED_ROW, row.detail)
                 continue

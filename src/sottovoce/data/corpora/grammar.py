@@ -1,13 +1,13 @@
-"""Sentences for the synthetic corpus: a small built-in grammar per language, cut to a vocabulary of any size.
+"""Sentences for the synthetic corpus: a small built-in grammar per language, reduced to a vocabulary of any size.
 
-A grammar is a list of templates, such as "please turn on the {device} in the {room}", and a list of entries for every
-slot; its file is grammars/LANGUAGE.yaml. A vocabulary of V words is filled in a fixed order: a template (with the first
-entry of each slot it opens), then one more entry for every open slot in turn, the next template, and so on. What would
-exceed V is left out.
+A grammar has templates, such as "please turn on the {device} in the {room}", and a list of entries for every slot. Its
+file is grammars/LANGUAGE.yaml. A vocabulary of V words is filled in a fixed order: a template with the first entry of
+each of its new slots, then the next entry of every slot so far, then the next template, and so on. Templates and
+entries that would exceed V are left out.
 
-Guarantees: there are never more than V words, and as many as whole templates and entries permit; every sentence
-consists of these words alone, and every word occurs in some sentence, with positive probability. Words are in lower
-case and consist of the letters of the language, apostrophes and hyphens.
+Guarantees: the vocabulary has at most V words, and as many as complete templates and entries permit. Every sentence
+consists of these words only, and every word has a positive probability. Words are in lower case and consist of the
+letters of the language, apostrophes and hyphens.
 """
 
 import functools
@@ -26,10 +26,10 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 
 class GrammarSource:
-    """A grammar as its file has it: all templates and all entries, in order."""
+    """The content of a grammar's file: all templates and all entries, in order."""
 
     def __init__(self, templates: list[str], slots: dict[str, list[str]]) -> None:
-        """Take the two parts of the file."""
+        """Keep the two parts of the file."""
         self.templates = templates
         self.slots = slots
 
@@ -43,19 +43,19 @@ class GrammarSource:
         return cls(**yaml.safe_load(file.read_text(encoding="utf-8")))
 
 
-class _Cut:
-    """A part of a grammar that grows until its vocabulary is full."""
+class _Subset:
+    """A subset of a grammar that grows until its vocabulary is full."""
 
     def __init__(self, source: GrammarSource, limit: float) -> None:
         self._source = source
         self._limit = limit
-        self._taken: dict[str, int] = {}  # slot -> how many of its entries were considered
+        self._taken: dict[str, int] = {}  # slot -> number of its entries that were considered
         self.words: set[str] = set()
         self.templates: list[str] = []
         self.entries: dict[str, list[str]] = {}
 
     def _add(self, texts: Iterable[str]) -> bool:
-        """Add the words of the texts if all of them fit."""
+        """Add the words of the texts if all of them fit; return whether they did."""
         words = self.words.union(*(text.split() for text in texts))
         if len(words) > self._limit:
             return False
@@ -63,7 +63,7 @@ class _Cut:
         return True
 
     def add_template(self, template: str) -> None:
-        """Add a template, with the first entry of each slot that it is the first to use, if all that fits."""
+        """Add a template with the first entry of each of its new slots, if all of it fits."""
         new = {slot: self._source.slots[slot][0] for slot in _SLOT.findall(template) if slot not in self.entries}
         if self._add([_SLOT.sub(" ", template), *new.values()]):
             self.templates.append(template)
@@ -71,7 +71,7 @@ class _Cut:
             self._taken |= dict.fromkeys(new, 1)
 
     def add_round(self) -> bool:
-        """Add the next entry of every open slot, where it fits; return whether there was any left to consider."""
+        """Add the next entry of every slot if it fits; return False if all entries were already considered."""
         left = False
         for slot, position in list(self._taken.items()):
             for entry in self._source.slots[slot][position : position + 1]:
@@ -82,7 +82,7 @@ class _Cut:
         return left
 
     def fill(self) -> Self:
-        """Add everything that fits, in the order of the module docstring."""
+        """Add all templates and entries that fit, in the order of the module docstring."""
         for template in self._source.templates:
             self.add_template(template)
             self.add_round()
@@ -92,30 +92,30 @@ class _Cut:
 
 
 def _smallest(source: GrammarSource) -> int:
-    cut = _Cut(source, np.inf)
-    cut.add_template(source.templates[0])
-    return len(cut.words)
+    subset = _Subset(source, np.inf)
+    subset.add_template(source.templates[0])
+    return len(subset.words)
 
 
 class Grammar:
-    """Random sentences over a vocabulary of a given size."""
+    """Random sentences with a vocabulary of a given size."""
 
     def __init__(self, templates: list[str], entries: dict[str, list[str]], words: Iterable[str]) -> None:
-        """Take the templates, the entries of their slots and all their words; see `load`."""
+        """Keep the templates, the entries of their slots and all their words; use `load`."""
         self.words = frozenset(words)
         self._entries = entries
-        # A template with many slots says more than one with few: it is drawn more often.
+        # A template with more slots has more different sentences, so it is drawn more often.
         self._templates = [template for template in templates for _ in range(1 + len(_SLOT.findall(template)))]
 
     @classmethod
     def load(cls, language: str, vocabulary: int) -> Self:
-        """Return the grammar of a language, cut to at most `vocabulary` distinct words."""
+        """Return the grammar of a language, reduced to at most `vocabulary` distinct words."""
         source = GrammarSource.read(language)
-        smallest, largest = _smallest(source), len(_Cut(source, np.inf).fill().words)
+        smallest, largest = _smallest(source), len(_Subset(source, np.inf).fill().words)
         if not smallest <= vocabulary <= largest:
             raise ConfigError(f"Expected {smallest} <= vocabulary={vocabulary} <= {largest} for language {language}.")
-        cut = _Cut(source, vocabulary).fill()
-        return cls(cut.templates, cut.entries, cut.words)
+        subset = _Subset(source, vocabulary).fill()
+        return cls(subset.templates, subset.entries, subset.words)
 
     def sentence(self, rng: np.random.Generator) -> str:
         """Draw a sentence."""

@@ -1,8 +1,8 @@
 """Lhotse manifests: recordings and supervisions, as every Lhotse recipe writes them (JSONL or JSON, also .gz).
 
-The manifests are read as plain JSON, so that Lhotse itself need not be installed. A supervision is a segment of a
-recording. Sources other than files, and recordings with transforms, are listed as rejected: nothing is executed or
-fetched because a manifest says so.
+The manifests are read as plain JSON, so Lhotse need not be installed. A supervision is a segment of a recording. Only
+recordings in plain files without transforms are used; others are listed as rejected. Nothing that a manifest contains
+is executed or downloaded.
 """
 
 import gzip
@@ -21,7 +21,7 @@ from sottovoce.data.corpora.spec import CorpusSpec, require_file
 from sottovoce.data.manifest import Corpus, Entry, Reason, Rejection
 from sottovoce.errors import DataError
 
-Json = dict[str, Any]
+Json = dict[str, Any]  # an object of a manifest, which may contain anything
 
 
 class Lhotse(CorpusSpec):
@@ -31,11 +31,13 @@ class Lhotse(CorpusSpec):
     recordings: Path = Field(description="the manifest of recordings (.jsonl or .json, also .gz)")
     supervisions: Path = Field(description="the manifest of supervisions (.jsonl or .json, also .gz)")
     language: Literal["en", "fr", "de"] = Field("en", description="the language of the text: en, fr or de")
-    audio_root: Path | None = Field(None, description="where relative paths start (default: the manifest, then here)")
+    audio_root: Path | None = Field(
+        None, description="the folder of relative paths (default: the manifest's, then the working folder)"
+    )
     label: str | None = Field(None, description="the name shown in statistics (default: the supervisions' name)")
 
     def read(self) -> Corpus:
-        """Find every supervision."""
+        """Return the corpus with every supervision."""
         require_file(self.recordings)
         require_file(self.supervisions)
         label = self.label or self.supervisions.name.split(".")[0]
@@ -79,7 +81,7 @@ class Lhotse(CorpusSpec):
         )
 
     def _resolved(self, path: str) -> str:
-        """Keep a path that exists below the root; Lhotse itself resolves relative paths from the working folder."""
+        """Return the path as it is if it exists below the root, else from the working folder, as Lhotse resolves it."""
         root = self.audio_root or self.recordings.parent
         here = Path(path).absolute()
         return path if self.audio_root or (root / path).exists() or not here.exists() else str(here)
@@ -87,7 +89,7 @@ class Lhotse(CorpusSpec):
 
 @dataclass(frozen=True, slots=True)
 class _LhotseRecording:
-    """What is needed of a recording: its files with their channels, or why it cannot be used."""
+    """The files of a recording with their channels, or the reason why it cannot be used."""
 
     files: tuple[tuple[str, tuple[int, ...]], ...]
     rate: float
@@ -103,7 +105,7 @@ class _LhotseRecording:
 
     @classmethod
     def twice(cls) -> "_LhotseRecording":
-        """Return what stands for two recordings of the same name: neither can be trusted."""
+        """Return a placeholder for two recordings with the same id, neither of which can be trusted."""
         return cls((), 1.0, 0.0, "two recordings have this id")
 
     @classmethod
@@ -120,12 +122,12 @@ class _LhotseRecording:
         return cls(files, rate, seconds, None)
 
     def source(self, channel: Any) -> tuple[str, int | None]:
-        """Return the file that holds the channel, and the channel's place in it (None: average them all)."""
+        """Return the file with the channel and the channel's place in it (None: the mean of all channels)."""
         if self.fault is not None:
             raise ValueError(self.fault)
         if isinstance(channel, list) and len(channel) == 1:
             channel = channel[0]
-        if isinstance(channel, list):  # someone who is heard on all channels of one file
+        if isinstance(channel, list):  # a speaker on several channels, which must be all channels of one file
             if len(self.files) != 1 or sorted(channel) != sorted(self.files[0][1]):
                 raise ValueError(f"a supervision over channels {channel}, which are not all those of one file")
             return self.files[0][0], None
@@ -153,8 +155,8 @@ def _read(path: Path) -> Iterator[Json]:
             rows = json.load(file) if name.endswith(".json") else (json.loads(line) for line in file if line.strip())
             for row in rows:
                 if not isinstance(row, dict):
-                    raise DataError(f"{path} is not a Lhotse manifest: it should hold objects. Check the file.")
-                json.dumps(row, ensure_ascii=False).encode()  # bytes that were not UTF-8 cannot be written again
+                    raise DataError(f"{path} is not a Lhotse manifest: it should contain objects. Check the file.")
+                json.dumps(row, ensure_ascii=False).encode()  # raises an error for bytes that are not UTF-8
                 yield row
     except (ValueError, gzip.BadGzipFile, zlib.error, EOFError) as fault:
-        raise DataError(f"{path} is not a whole Lhotse manifest: {fault}. Write it again.") from None
+        raise DataError(f"{path} is not a complete Lhotse manifest: {fault}. Write it again.") from None

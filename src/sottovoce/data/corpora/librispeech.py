@@ -1,4 +1,4 @@
-"""LibriSpeech in its own layout: SUBSET/SPEAKER/CHAPTER/*.flac, *.trans.txt, and SPEAKERS.TXT beside the subsets."""
+"""LibriSpeech as it is distributed: SUBSET/SPEAKER/CHAPTER/*.flac and *.trans.txt, with SPEAKERS.TXT at the top."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from sottovoce.data.corpora.spec import CorpusSpec, require_folder
 from sottovoce.data.manifest import Corpus, Entry, Reason, Rejection
 from sottovoce.errors import DataError
 
-# The names the paper gives to the training sets.
+# The training sets as the paper names them.
 _PAPER_NAMES = {
     "LS-100": ("train-clean-100",),
     "LS-360": ("train-clean-360",),
@@ -21,16 +21,16 @@ _PAPER_NAMES = {
 
 
 class LibriSpeech(CorpusSpec):
-    """LibriSpeech: read English books."""
+    """LibriSpeech: English books, read aloud."""
 
     kind: Literal["librispeech"] = "librispeech"
-    root: Path = Field(description="the folder that holds dev-clean, train-clean-100, ... and SPEAKERS.TXT")
+    root: Path = Field(description="the folder that contains dev-clean, train-clean-100, ... and SPEAKERS.TXT")
     subset: tuple[str, ...] = Field(
         min_length=1, description="subsets such as dev-clean, or LS-100, LS-360, LS-500, LS-860, LS-960"
     )
 
     def read(self) -> Corpus:
-        """Find every utterance of the subsets."""
+        """Return the corpus with every utterance of the subsets."""
         require_folder(self.root)
         subsets = self._folders()
         return Corpus(_label(subsets), self.root, ("en",), self._rows(subsets))
@@ -39,9 +39,9 @@ class LibriSpeech(CorpusSpec):
         wanted = dict.fromkeys(folder for name in self.subset for folder in _PAPER_NAMES.get(name, (name,)))
         for name in wanted:
             if not (self.root / name).is_dir():
-                there = sorted(path.name for path in self.root.iterdir() if path.is_dir())
+                folders = sorted(path.name for path in self.root.iterdir() if path.is_dir())
                 raise DataError(
-                    f"{self.root} has no subset {name}. It holds: {', '.join(there) or 'no folders'}; "
+                    f"{self.root} has no subset {name}. It contains: {', '.join(folders) or 'no folders'}; "
                     f"the names {', '.join(_PAPER_NAMES)} are understood too."
                 )
         return list(wanted)
@@ -49,7 +49,7 @@ class LibriSpeech(CorpusSpec):
     def _rows(self, subsets: list[str]) -> Iterator[Entry | Rejection]:
         sex = _read_sex(self.root / "SPEAKERS.TXT")
         for subset in subsets:
-            # iterdir, not glob: a folder that may not be read must be an error, not an empty folder.
+            # glob would treat a folder without read permission as empty; iterdir raises an error.
             for speaker in sorted(path for path in (self.root / subset).iterdir() if path.is_dir()):
                 for path in sorted(speaker.iterdir()):
                     if path.is_dir():
@@ -67,7 +67,7 @@ def _label(subsets: list[str]) -> str:
 
 
 def _chapter(chapter: Path, root: Path, subset: str, sex: dict[str, str]) -> Iterator[Entry | Rejection]:
-    """Yield every utterance that has a transcript, and every recording that has none."""
+    """Yield an entry for every transcript, and a rejection for every recording without one."""
     speaker = chapter.parent.name
     transcripts = _read_transcripts(chapter / f"{speaker}-{chapter.name}.trans.txt")
     extra = {"subset": subset, "chapter": chapter.name, "sex": sex.get(speaker)}
@@ -88,7 +88,7 @@ def _read_transcripts(path: Path) -> list[tuple[str, str]]:
 
 
 def _read_sex(path: Path) -> dict[str, str]:
-    """Return the sex column of SPEAKERS.TXT by speaker; an absent file gives nothing."""
+    """Return the sex column of SPEAKERS.TXT by speaker; empty if the file does not exist."""
     if not path.exists():
         return {}
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

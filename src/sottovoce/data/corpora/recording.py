@@ -1,17 +1,17 @@
 """Recording conditions for a clean waveform at 16 kHz: a room, noise, a microphone or line, a level.
 
-They come in this order, as they do in life: the room adds a reverberant tail to the speech, noise is added, the
-microphone limits the band of both, and the level is set. With the speech s and the noise n as they leave the
-microphone, the signal-to-noise ratio is
+They are applied in the order of a real recording: the room adds reverberation to the speech, noise is added, the
+microphone limits the band of both, and the level is set. With the speech s and the noise n after the microphone, the
+signal-to-noise ratio is
 
     snr_db = 10 log10( mean of s^2 / mean of n^2 ),
 
-both means over the speech: from the first to the last sample of the input that is not zero. The noise is scaled so
-that this holds exactly. The level is the root mean square of the whole result in dB of full scale; where that would
-take a peak beyond full scale, the whole result is made quieter instead, so that nothing is ever clipped.
+with both means over the speech, from the first to the last nonzero sample of the input. The noise is scaled so that
+this holds exactly. The level is the root mean square of the result in dB of full scale. If a peak would exceed full
+scale, the whole result is made quieter, so it never clips.
 
-Guarantees: the result has as many samples as the input, all within [-1, 1]; it depends on the recording, the samples
-and the generator alone (FFTs and sums of one thread, in double precision); digital silence stays digital silence.
+Guarantees: the result has as many samples as the input, all within [-1, 1]. It depends only on the conditions, the
+samples and the generator (FFTs and sums run in one thread, in double precision). Digital silence stays silent.
 """
 
 from collections.abc import Callable
@@ -29,8 +29,8 @@ Generator = np.random.Generator
 _BAND_ORDER = 8  # 48 dB per octave, 3 dB at the edges
 _FIRST_REFLECTION_SECONDS = 0.004
 _SHORTEST_REVERB_SECONDS = 0.01
-_LOWEST_NOISE_HZ = 40.0  # pink noise would have no end of power below
-_SPEECH_CORNER_HZ = 500.0  # the long-term spectrum of speech is flat below and falls by 9 dB per octave above
+_LOWEST_NOISE_HZ = 40.0  # below it, the power of pink noise would grow without bound
+_SPEECH_CORNER_HZ = 500.0  # the long-term spectrum of speech is flat below and falls by 9 dB per octave above it
 _BABBLE_SYLLABLES_HZ = 4.0
 _HUM_HZ = 50.0
 _HUM_PARTIALS = 12
@@ -38,11 +38,12 @@ _HUM_PARTIALS = 12
 
 @dataclass(frozen=True)
 class Recording:
-    """The conditions one speaker records in.
+    """The recording conditions of a speaker.
 
-    `noise` is one of NOISES, and is None exactly if `snr_db` is. `band_hz` is the lower and upper edge of the band
-    (a lower edge of 0 is a low-pass filter). `reverb_seconds` is the time in which the room's response falls by 60 dB;
-    its tail carries that many times the energy of the direct sound, as longer tails mean livelier rooms. 0 is no room.
+    `noise` is one of NOISES; it is None if and only if `snr_db` is None. `band_hz` has the lower and the upper edge of
+    the band; a lower edge of 0 is a low-pass filter. `reverb_seconds` is the time in which the room's response falls
+    by 60 dB; the ratio of the energies of reverberation and direct sound is the same number, because rooms with long
+    reverberation are more reflective. 0 is no room.
     """
 
     snr_db: float | None
@@ -52,18 +53,18 @@ class Recording:
     level_db: float
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be done."""
+        """Raise ConfigError for impossible conditions."""
         if (self.snr_db is None) != (self.noise is None):
             raise ConfigError(f"Noise {self.noise!r} with snr_db={self.snr_db}. Give both or neither.")
         if self.noise is not None and self.noise not in NOISES:
-            raise ConfigError(f"Noise {self.noise!r} is not known. Choose from {', '.join(NOISES)}.")
+            raise ConfigError(f"Noise {self.noise!r} is unknown. Choose from {', '.join(NOISES)}.")
         if self.band_hz is not None and not 0 <= self.band_hz[0] < self.band_hz[1] <= SAMPLE_RATE_HZ / 2:
             raise ConfigError(f"Expected 0 <= low < high <= {SAMPLE_RATE_HZ // 2} in band_hz={self.band_hz}.")
         if not (self.reverb_seconds == 0 or self.reverb_seconds >= _SHORTEST_REVERB_SECONDS):
             raise ConfigError(f"Expected reverb_seconds={self.reverb_seconds} = 0 or >= {_SHORTEST_REVERB_SECONDS}.")
 
     def apply(self, samples: npt.NDArray[np.floating], rng: Generator) -> npt.NDArray[np.float32]:
-        """Return the samples as they are heard under these conditions; noise and room are drawn from `rng`."""
+        """Return the samples as recorded under these conditions; noise and room are drawn from `rng`."""
         spoken = np.flatnonzero(samples)
         if spoken.size == 0:
             return np.zeros(len(samples), dtype=np.float32)
@@ -119,14 +120,14 @@ def speech_shaped_noise(count: int, rng: Generator) -> Signal:
 
 
 def babble_noise(count: int, rng: Generator) -> Signal:
-    """Return speech-shaped noise that swells and fades at the pace of syllables, as a few voices do."""
+    """Return speech-shaped noise that rises and falls at the pace of syllables, like several voices."""
     slow = _shaped(white_noise(count, rng), lambda hertz: np.exp(-((hertz / _BABBLE_SYLLABLES_HZ) ** 2)))
     envelope: Signal = np.exp(slow / np.sqrt(_power(slow)) / 2)
     return speech_shaped_noise(count, rng) * envelope
 
 
 def hum_noise(count: int, rng: Generator) -> Signal:
-    """Return the hum of mains: partials of 50 Hz, each weaker than the one before, over a floor of white noise."""
+    """Return mains hum: harmonics of 50 Hz with decreasing amplitudes, and a little white noise."""
     phase = 2 * np.pi * _HUM_HZ * np.arange(count) / SAMPLE_RATE_HZ
     hum = 0.05 * white_noise(count, rng)
     for partial in range(1, _HUM_PARTIALS + 1):
@@ -152,14 +153,14 @@ def _band_gain(hertz: Signal, low: float, high: float) -> Signal:
 
 
 def _shaped(samples: Signal, gain_at: Callable[[Signal], Signal]) -> Signal:
-    """Filter without delay: multiply the spectrum by a gain; zeros after the end keep it from meeting the start."""
+    """Filter without delay: multiply the spectrum by a gain; zero padding keeps the end from wrapping to the start."""
     size = _fft_size(2 * len(samples))
     hertz = np.fft.rfftfreq(size, 1 / SAMPLE_RATE_HZ).astype(np.float64)
     return np.fft.irfft(np.fft.rfft(samples, size) * gain_at(hertz), size)[: len(samples)]
 
 
 def _convolved(samples: Signal, response: Signal) -> Signal:
-    """Convolve, and cut to the length of the samples."""
+    """Return the convolution, cut to the length of the samples."""
     size = _fft_size(len(samples) + len(response))
     return np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(response, size), size)[: len(samples)]
 

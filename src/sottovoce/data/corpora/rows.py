@@ -1,7 +1,7 @@
-"""Rows of tables as people keep them: TSV, CSV, JSONL and Parquet, every value as text.
+"""Rows of TSV, CSV, JSONL and Parquet tables, with every value as text.
 
-A row that cannot be understood comes back as `Malformed` with its place, so that the caller can list it.
-TSV is read without any quoting: a quote is a character like any other (Common Voice has unbalanced ones).
+An unreadable row is returned as `Malformed` with its place, so that the caller can list it. TSV has no quoting: a quote
+is an ordinary character (Common Voice has unbalanced ones).
 """
 
 import csv
@@ -33,26 +33,26 @@ class Malformed:
 
 
 def read_rows(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]:
-    """Yield the rows of a table; `required` maps each column that must be there to the option that renames it."""
+    """Yield the rows of a table; `required` maps every required column to the advice given if it is missing."""
     require_file(path)
     name = path.name.removesuffix(".gz")
     for suffix, reader in _READERS.items():
         if name.endswith(suffix):
             return _whole(path, reader(path, required))
-    raise DataError(f"{path} is not a table we can read. Its name should end in {', '.join(_READERS)}.")
+    raise DataError(f"{path} is not a supported table. Its name should end in {', '.join(_READERS)}.")
 
 
 def open_text(path: Path) -> TextIO:
-    """Open a text file, compressed or not; bytes that are not UTF-8 come back as surrogates."""
+    """Open a text file, compressed or not; bytes that are not UTF-8 are read as surrogates."""
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="")
     return path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
-def _require_columns(path: Path, there: list[str], required: dict[str, str]) -> None:
-    for column, option in required.items():
-        if column not in there:
-            raise DataError(f"{path} has no column {column!r}. It has: {', '.join(there)}. Name another with {option}.")
+def _require_columns(path: Path, columns: list[str], required: dict[str, str]) -> None:
+    for column, advice in required.items():
+        if column not in columns:
+            raise DataError(f"{path} has no column {column!r}. It has: {', '.join(columns)}. {advice}")
 
 
 def _read_tsv(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]:
@@ -68,7 +68,7 @@ def _read_csv(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]
         reader = csv.reader(file, strict=True)
         before = 0
         for fields in reader:
-            # A line end inside quotes is most often an unbalanced quote that has swallowed rows: list each of them.
+            # A line end inside quotes usually comes from an unbalanced quote that swallowed rows: list all of them.
             for line in range(before + 1, reader.line_num):
                 yield f"row {line}", [_SWALLOWED]
             yield f"row {reader.line_num}", fields if reader.line_num == before + 1 else [_SWALLOWED]
@@ -98,7 +98,7 @@ def _read_fields(
 
 
 def _whole(path: Path, rows: Iterator[Row | Malformed]) -> Iterator[Row | Malformed]:
-    """Turn what only shows while reading, a cut or false file, into one clear error."""
+    """Turn errors that occur while reading, such as a truncated file, into a DataError of one line."""
     try:
         yield from rows
     except csv.Error as error:
@@ -122,7 +122,7 @@ def _read_jsonl(path: Path, required: dict[str, str]) -> Iterator[Row | Malforme
 
 
 def _parsed(line: str) -> dict[str, Any] | str:
-    """Return the object on a line of JSONL, or what is wrong with it."""
+    """Return the object on a line of JSONL, or the reason why it is malformed."""
     if not _is_text(line):
         return "bytes that are not UTF-8"
     try:
@@ -143,13 +143,13 @@ def _read_parquet(path: Path, required: dict[str, str]) -> Iterator[Row | Malfor
 def _as_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, float) and math.isnan(value):  # NaN, which is how many tools write "nothing"
+    if isinstance(value, float) and math.isnan(value):  # many tools write a missing value as NaN
         return None
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _is_text(text: str) -> bool:
-    """Return whether the text came from valid UTF-8: bytes that did not are surrogates."""
+    """Return whether the text came from valid UTF-8; invalid bytes were read as surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

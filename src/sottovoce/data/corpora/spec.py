@@ -1,4 +1,4 @@
-"""What every corpus has in common: frozen, validated options with one verb, `read`."""
+"""The common base of all corpora: frozen, validated options with one verb, `read`."""
 
 from pathlib import Path
 
@@ -9,25 +9,29 @@ from sottovoce.errors import DataError
 
 
 class CorpusSpec(BaseModel):
-    """The options of one kind of corpus: the same for the command line, for presets and for the store's record."""
+    """The options of one kind of corpus, used by the command line, by presets and in the record of a store.
+
+    The description of a field is also the help text of its option on the command line.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def check(self) -> None:
-        """Raise an error now if the corpus could not be made later."""
+        """Raise an error if it is already clear that the corpus cannot be read or generated."""
 
     def read(self) -> Corpus:
-        """Find the utterances of the corpus."""
+        """Return the corpus with all its utterances."""
         raise NotImplementedError
 
 
 def require_folder(path: Path) -> None:
     """Raise DataError unless the path is a folder."""
     if not path.is_dir():
-        raise DataError(f"{path} is {'not a folder' if path.exists() else 'not there'}. Give the corpus' own folder.")
+        fact = "is not a folder" if path.exists() else "does not exist"
+        raise DataError(f"{path} {fact}. Give the folder of the corpus.")
 
 
 def require_file(path: Path) -> None:
     """Raise DataError unless the path is a file."""
     if not path.is_file():
-        raise DataError(f"{path} is {'not a file' if path.exists() else 'not there'}. Check the path.")
+        raise DataError(f"{path} {'is not a file' if path.exists() else 'does not exist'}. Check the path.")

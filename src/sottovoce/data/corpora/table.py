@@ -1,7 +1,7 @@
-"""Any table of recordings: TSV, CSV, JSONL or Parquet with columns for path, speaker and text."""
+"""Any table of recordings: TSV, CSV, JSONL or Parquet, with columns for path, speaker and text."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +14,7 @@ from sottovoce.errors import DataError
 
 
 class Table(CorpusSpec):
-    """A table with one row per recording; paths are relative to the table's folder."""
+    """A table with one row per recording; audio paths are relative to the table's folder."""
 
     kind: Literal["table"] = "table"
     file: Path = Field(description="the table: .tsv, .csv, .jsonl (each also .gz) or .parquet")
@@ -26,57 +26,58 @@ class Table(CorpusSpec):
     text_column: str = Field("text", description="the column with the transcript")
     utterance_column: str | None = Field(None, description="the column with the utterance's id (default: the path)")
     language_column: str | None = Field(None, description="the column with each row's language")
-    speaker_table: Path | None = Field(None, description="a second table with one row per speaker, joined by speaker")
+    speaker_table: Path | None = Field(
+        None, description="a second table with one row per speaker, whose columns are added"
+    )
     label: str | None = Field(None, description="the name shown in statistics (default: the table's folder)")
 
     def read(self) -> Corpus:
-        """Find every row of the table."""
+        """Return the corpus with every row of the table."""
         require_file(self.file)
         label = self.label or self.file.absolute().parent.name
         return Corpus(label, self.file.parent, self.language, self._rows())
 
     def _rows(self) -> Iterator[Entry | Rejection]:
-        required = {
+        columns = {
             self.path_column: "--path-column",
             self.speaker_column: "--speaker-column",
             self.text_column: "--text-column",
+            self.utterance_column: "--utterance-column",
+            self.language_column: "--language-column",
         }
-        if self.utterance_column:
-            required[self.utterance_column] = "--utterance-column"
-        if self.language_column:
-            required[self.language_column] = "--language-column"
-        about = self._speakers()
+        required = {column: f"Name another with {option}." for column, option in columns.items() if column}
+        speakers = self._speakers()
         for row in read_rows(self.file, required):
             if isinstance(row, Malformed):
                 yield Rejection(f"{self.file.name} {row.place}", "", Reason.MALFORMED_ROW, row.detail)
             else:
-                yield self._entry(row, required, about)
+                yield self._entry(row, required, speakers)
 
-    def _entry(self, row: Row, used: dict[str, str], about: dict[str, Row]) -> Entry | Rejection:
+    def _entry(self, row: Row, used: Collection[str], speakers: dict[str, Row]) -> Entry | Rejection:
         path = row.get(self.path_column) or ""
         speaker = row.get(self.speaker_column) or ""
         if not path:
             return Rejection("", speaker, Reason.MISSING_FILE, "the row names no file")
         language = (row.get(self.language_column) or "" if self.language_column else self.language[0]).lower()
-        utterance = row.get(self.utterance_column) if self.utterance_column else os.path.splitext(path)[0]  # noqa: PTH122 - any text is a path here
+        utterance = row.get(self.utterance_column) if self.utterance_column else os.path.splitext(path)[0]  # noqa: PTH122 - it may be any text
         if language not in self.language:
             known = ", ".join(self.language)
             return Rejection(
                 utterance or path, speaker, Reason.MALFORMED_ROW, f"language {language!r} is not one of {known}"
             )
-        extra = {name: value or None for name, value in (about.get(speaker, {}) | row).items() if name not in used}
+        extra = {name: value or None for name, value in (speakers.get(speaker, {}) | row).items() if name not in used}
         return Entry(utterance or path, speaker, row.get(self.text_column) or "", language, (path,), extra=extra)
 
     def _speakers(self) -> dict[str, Row]:
-        """Return the further columns of every speaker, by speaker."""
+        """Return the row of every speaker in the speaker table."""
         if self.speaker_table is None:
             return {}
-        about: dict[str, Row] = {}
-        for row in read_rows(self.speaker_table, {self.speaker_column: "--speaker-column"}):
+        speakers: dict[str, Row] = {}
+        for row in read_rows(self.speaker_table, {self.speaker_column: "Name another with --speaker-column."}):
             if isinstance(row, Malformed):
-                raise DataError(f"{self.speaker_table} {row.place}: {row.detail}. Mend the table of speakers.")
+                raise DataError(f"{self.speaker_table} {row.place}: {row.detail}. Correct the speaker table.")
             speaker = row.pop(self.speaker_column) or ""
-            if speaker in about:
+            if speaker in speakers:
                 raise DataError(f"{self.speaker_table} has {speaker!r} twice. Give one row per speaker.")
-            about[speaker] = row
-        return about
+            speakers[speaker] = row
+        return speakers

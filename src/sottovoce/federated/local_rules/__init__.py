@@ -4,7 +4,7 @@ from typing import Annotated
 
 from sottovoce.federated.local_rules.base import LocalRule, LocalState
 from sottovoce.federated.local_rules.fedprox import FedProx
-from sottovoce.federated.local_rules.sgd import LocalSgd
+from sottovoce.federated.local_rules.local_sgd import LocalSgd
 from sottovoce.open_union import OpenUnion
 
 __all__ = ["AnyLocalRule", "FedProx", "LocalRule", "LocalSgd", "LocalState"]

@@ -23,10 +23,8 @@ def bound_estimates(record: RunRecord) -> BoundEstimates | str:
     optimizer = record.setting("federated.optimizer") or {}
     if optimizer.get("name") != "lamb" or not optimizer.get("xi"):
         return "the theorems assume LAMB with xi > 0 as the server optimizer, and this run uses another one"
-    if record.trainable is not None:
-        return "the estimates assume that all parameters are trained, and this run trains only some"
     if record.partition is None or not record.steps:
-        return "the run has no checkpoint yet"
+        return "the run has no checkpoint yet, or this version cannot read it"
     mechanism = _mechanism(record, record.partition)
     if mechanism is None:
         return "its configuration is from another version"
@@ -94,13 +92,22 @@ def _local_steps(record: RunRecord) -> float | None:
 
 def _not_covered(record: RunRecord, optimizer: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the features of the run that the theorems do not cover."""
-    clip, mu = record.setting("federated.local.gradient_clip"), record.setting("federated.local.rule.mu")
+    clip = record.setting("federated.local.gradient_clip")
     return (
         *([f"momentum (b1 = {optimizer['b1']:g})"] if optimizer.get("b1") else []),
         *(["bias correction"] if optimizer.get("bias_correction") else []),
         *([f"local clipping to {clip:g}"] if clip is not None else []),
-        *([f"FedProx (mu = {mu:g})"] if mu else []),
+        *_local_rule(record),
     )
+
+
+def _local_rule(record: RunRecord) -> list[str]:
+    """Return the rule that local steps follow, unless it is plain SGD. Older versions knew only FedProx."""
+    name, older_mu = record.setting("federated.local.rule.name"), record.setting("federated.local.prox_mu")
+    mu = record.setting("federated.local.rule.mu") if name == "fedprox" else older_mu
+    if mu:
+        return [f"FedProx (mu = {mu:g})"]
+    return [] if name in (None, "sgd", "fedprox") else [f"the local rule {name}"]
 
 
 def _known(options: Any, model: type[BaseModel]) -> dict[str, Any]:

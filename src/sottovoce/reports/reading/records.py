@@ -16,7 +16,7 @@ from sottovoce.model.flat import Partition, PartitionName
 from sottovoce.model.recogniser import MODEL_FILE, saved_partition
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE
-from sottovoce.reports.reading.epsilons import ExtrapolatedClaim, read_claim, read_epsilons
+from sottovoce.reports.reading.extrapolated_claims import ExtrapolatedClaim, read_claim, read_epsilons
 from sottovoce.reports.reading.metrics import Line, read_metrics
 from sottovoce.runs.documents import BenchRow, Document, Evaluations, Result, RunConfig
 from sottovoce.runs.folder import LAST

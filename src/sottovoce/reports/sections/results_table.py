@@ -15,7 +15,7 @@ from sottovoce.reports.drawing.elements import (
     esc,
 )
 from sottovoce.reports.drawing.numbers import NONE, count, epsilon, number, percent
-from sottovoce.reports.reading.epsilons import ExtrapolatedClaim
+from sottovoce.reports.reading.extrapolated_claims import ExtrapolatedClaim
 from sottovoce.reports.reading.records import RunRecord, SetName
 from sottovoce.reports.reading.run_groups import RunGroup, all_runs
 

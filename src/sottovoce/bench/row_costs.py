@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from sottovoce.bench.plan import configure, with_models
 from sottovoce.bench.preset import Bench, Row, Size
 from sottovoce.errors import ConfigError
-from sottovoce.estimate.audio import iid, paper_audio
-from sottovoce.estimate.cost import CentralEstimate, Estimate, estimate, estimate_central
 from sottovoce.estimate.devices import Device, Precision
+from sottovoce.estimate.run_cost import CentralEstimate, Estimate, estimate, estimate_central
+from sottovoce.estimate.user_audio import iid, paper_audio
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ import torch
 from sottovoce.config import Config, resolve
 from sottovoce.data.corpora import CommonVoice, Synthetic
 from sottovoce.errors import ConfigError
-from sottovoce.estimate.audio import UserAudio
 from sottovoce.estimate.calibration import PAPER_MODEL, calibrate
 from sottovoce.estimate.devices import A100, PAPER_PRECISION, Device, Precision, seconds_per_flop
 from sottovoce.estimate.model_size import ModelSize, activation_bytes, describe
+from sottovoce.estimate.user_audio import UserAudio
 from sottovoce.estimate.work import Sharing, cohort_size, flops_per_second, loads, local_work
 from sottovoce.federated.diagnostics import Figures
 from sottovoce.model.encoder import make_on_meta
