@@ -49,7 +49,7 @@ def open_run(
 ) -> Iterator[tuple[Run, Display, Stop]]:
     """Hold the folder of a run as its only writer (rank 0), with a display that is always closed.
 
-    Without a `stop`, a new one is made, and the process handles signals again as before when the run is over.
+    Without a `stop`, a new one is used, and the signal handlers are restored when the run is over.
     """
     with contextlib.ExitStack() as closing:
         display: Display = NoDisplay()
