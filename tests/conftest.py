@@ -1,4 +1,4 @@
-"""What the tests share: real speech where it is at hand, audio made on the spot elsewhere, and the command line."""
+"""Helpers for all tests: real speech if it is available, generated audio, small stores, and the command line."""
 
 import json
 import os
@@ -21,11 +21,11 @@ from sottovoce.data.preparation import prepare
 from sottovoce.data.store import CONTENT_FILES, INFO, Store
 
 torch.set_num_threads(1)  # tests run side by side, one process per core
-# Started in the background of a script, a process ignores Ctrl-C, and so would everything it starts.
+# A process that a script starts in the background ignores Ctrl-C, and its children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says more about the machine than about the code. The same examples on every machine; new
-# ones with SOTTO_TEST_SEARCH=1.
+# No deadline: the time of an example depends on the machine. The examples are the same on every machine, and new with
+# SOTTO_TEST_SEARCH=1.
 settings.register_profile("any machine", deadline=None, derandomize="SOTTO_TEST_SEARCH" not in os.environ)
 settings.load_profile("any machine")
 
@@ -35,14 +35,14 @@ REAL_SPEECH = Path(os.environ.get("SOTTO_TEST_DATA", ROOT.parent / "shared" / "d
 
 @pytest.fixture(scope="session")
 def real_speech() -> Path:
-    """The folder with LibriSpeech, AN4 and AudioMNIST; the test is skipped where it is absent."""
+    """The folder with LibriSpeech, AN4 and AudioMNIST; without it the test is skipped."""
     if not (REAL_SPEECH / "LibriSpeech").is_dir():
         pytest.skip(f"needs real speech in {REAL_SPEECH} (set SOTTO_TEST_DATA to another folder)")
     return REAL_SPEECH
 
 
 def voice(seconds: float, seed: int, rate: int = 16_000) -> np.ndarray:
-    """Return a buzzing, wavering sound: enough structure for codecs and features to be tested on."""
+    """Return a buzzing, wavering sound with enough structure to test codecs and features."""
     rng = np.random.default_rng(seed)
     time = np.arange(round(seconds * rate)) / rate
     pitch = 90 + 120 * rng.random() + 8 * np.sin(2 * np.pi * 3 * time)
@@ -60,12 +60,12 @@ def write_audio(path: Path, seconds: float, seed: int = 0, rate: int = 16_000) -
 
 
 def store_content(store: Path) -> dict[str, bytes]:
-    """Return the bytes of every file that a store consists of."""
+    """Return the bytes of every file of a store."""
     return {name: (store / name).read_bytes() for name in (*CONTENT_FILES, INFO)}
 
 
 def is_alive(pid: int | str) -> bool:
-    """Return whether a process is still there."""
+    """Return whether a process is still running."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -74,7 +74,7 @@ def is_alive(pid: int | str) -> bool:
 
 @pytest.fixture
 def make_table(tmp_path: Path) -> Callable[..., Path]:
-    """Make a table of real FLAC files: speakers a, b, ... with the given numbers of utterances."""
+    """Make a table of real FLAC files, with the given number of utterances for every speaker."""
 
     def make(counts: dict[str, int], seconds: float = 1.0, name: str = "corpus") -> Path:
         lines = ["path\tspeaker\ttext\tmood"]
@@ -111,7 +111,7 @@ def make_store(make_table: Callable[..., Path], tmp_path: Path) -> Callable[...,
 
 @dataclass
 class Outcome:
-    """How a command ended."""
+    """The exit code and the output of a command."""
 
     code: int
     stdout: str
@@ -124,7 +124,7 @@ class Outcome:
 
     @property
     def error(self) -> str:
-        """The one line that an error prints."""
+        """The line that an error prints."""
         lines = [line for line in self.stderr.splitlines() if line.startswith("error: ")]
         assert len(lines) == 1, self.stderr
         assert "Traceback" not in self.stderr

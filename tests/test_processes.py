@@ -1,25 +1,8 @@
-import os
-import time
-
 import pytest
 
 from sottovoce.errors import SottoError
 from sottovoce.processes import map_ordered
-
-
-def slow_first(number: int) -> int:
-    time.sleep(0.3 if number == 0 else 0)
-    return number * number
-
-
-def fail_at_three(number: int) -> int:
-    if number == 3:
-        raise ValueError("three")
-    return number
-
-
-def die(number: int) -> int:
-    os._exit(9)
+from worker_tasks import die, fail_at_three, slow_first
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -244,7 +244,7 @@ def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -
     came_from = f" (from {sources[key]})" if key in sources else ""
     if first["type"] == "missing":
         return f"{key} is required. Give it with --set {key}=..."
-    return f"{key}={first['input']!r}{came_from} is not valid: {first['msg']}."
+    return f"{key}={first['input']!r}{came_from} is not valid: {first['msg'].removeprefix('Value error, ')}."
 
 
 def _without_tags(parts: Iterator[str], tree: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""LibriSpeech: the real corpus where it is at hand, and its layout with faults made on the spot."""
+"""LibriSpeech: the real corpus if it is available, and its layout with generated faults."""
 
 import subprocess
 from collections import defaultdict

@@ -138,7 +138,7 @@ def test_what_was_begun_with_other_options_is_kept(make_table, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         prepare(Table(file=table), out, workers=1, progress=interrupt_after(16))
     size = (partial_path(out) / "features.f16").stat().st_size
-    with pytest.raises(DataError, match="begun with other options"):
+    with pytest.raises(DataError, match="started with other options"):
         prepare(Table(file=table, label="other"), out, workers=1)
     assert (partial_path(out) / "features.f16").stat().st_size == size > 0
 

@@ -8,6 +8,8 @@ import pytest
 import torch
 from pydantic import Field
 
+import sottovoce as sv
+from own_noise import Cancelling
 from sottovoce.config import resolve
 from sottovoce.data.batching import Batching
 from sottovoce.data.population import Population
@@ -169,3 +171,27 @@ def test_extensions_are_chosen_by_name_or_given_as_they_are(users):
     run.step(0, 0.25)
     moved = (before - run.theta).abs()
     assert float(moved[moved > 0].mean()) == pytest.approx(0.25, rel=1e-5)
+
+
+def test_noise_with_a_memory_is_resumed_to_the_bit_and_its_memory_is_secret(make_store, tmp_path):
+    store = make_store({"a": 2, "b": 2, "c": 1})
+    tree = {
+        "model": SMALL,
+        "batching": {"seconds": 3},
+        "participation": {"population": 3, "cohort_size": 2},
+        "privacy": {"clip_norm": 0.1, "clipping": "dim", "sigma_dp": 1.0, "noise": Cancelling()},
+        "federated": {"local": {"steps": 1}, "central_steps": 4, "evaluate_every": 100, "checkpoint_every": 1},
+    }
+    sv.train_federated(sv.preset("tiny", tree), tmp_path / "whole", train=store)
+    for steps in (2, 4):
+        settings = sv.preset("tiny", tree, {"federated": {"central_steps": steps}})
+        sv.train_federated(settings, tmp_path / "twice", train=store)
+    models = [(tmp_path / name / "last" / "model.safetensors").read_bytes() for name in ("whole", "twice")]
+    assert models[0] == models[1]
+    secret = tmp_path / "twice" / "last" / "noise.safetensors"
+    assert secret.stat().st_mode & 0o777 == 0o600
+    secret.unlink()
+    with pytest.raises(sv.PrivacyError, match="The state of the noise is missing"):
+        sv.train_federated(
+            sv.preset("tiny", tree, {"federated": {"central_steps": 5}}), tmp_path / "twice", train=store
+        )

@@ -1,42 +1,23 @@
 """The release: its order, what it keeps to itself, and noise mechanisms of one's own with a state."""
 
-from typing import Literal
-
 import pytest
 import torch
 
 from ledgers import PARTITION, header_of, mechanism
+from own_noise import Cancelling
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.accounting import Event, rdp
 from sottovoce.privacy.claims import open_account, statement
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
-from sottovoce.privacy.noise import Gaussian, NoiseMechanism, NoiseState
+from sottovoce.privacy.noise import Gaussian, NoiseState
 from sottovoce.privacy.privacy_options import Budget, Participation, Privacy
 from sottovoce.privacy.release import release
 from sottovoce.randomness import stream
 from sottovoce.runs.verification import verify
 
 D = sum(PARTITION.tensor_sizes)
-
-
-class Cancelling(NoiseMechanism):
-    """Every release takes back half of the noise of the one before: noise with a memory, accounted as one event."""
-
-    name: Literal["cancelling"] = "cancelling"
-
-    def start(self, theta):
-        return NoiseState({"last": torch.zeros(len(theta), dtype=torch.int64)})
-
-    def add_(self, total, *, stds, partition, rng, state, sign=1):
-        fresh = torch.zeros_like(total)
-        Gaussian().add_(fresh, stds=stds, partition=partition, rng=rng, state=NoiseState())
-        total.add_(fresh - state.vectors["last"] // 2, alpha=sign)
-        return NoiseState({"last": fresh})
-
-    def spent(self, z, sampling_prob, adjacency, releases):
-        return {Event(z / 2, 1.0, adjacency): min(releases, 1)}
 
 
 def make(noise=None, **privacy):

@@ -2,6 +2,7 @@
 
 import math
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,8 +62,9 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: S
         data=data_hashes(config, run, train=train, dev=dev),
         max_minutes=config.central.max_minutes,
     )
-    _take_steps(training, train)
-    training.finish()
+    with closing(training.log):
+        _take_steps(training, train)
+        training.finish()
     if not stop.interrupted:
         training.record_evaluations(test)
 

@@ -134,7 +134,7 @@ def _begin(request: Request, partial: Path) -> None:
     path, start = partial / REQUEST, record.model_dump(mode="json")
     if path.exists() and path.read_bytes() != as_json(start):
         raise DataError(
-            f"{partial} was begun with other options or library versions (see {path}). "
+            f"{partial} was started with other options or library versions (see {path}). "
             "Choose another --out or remove it."
         )
     write_json(path, start)

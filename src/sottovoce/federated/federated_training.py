@@ -9,13 +9,14 @@ import hashlib
 import json
 import math
 import time
+from contextlib import closing
 from pathlib import Path
 
 from sottovoce.config import Config, Resolved
 from sottovoce.data.population import Population
 from sottovoce.data.selection import require_disjoint
 from sottovoce.distributed import Group
-from sottovoce.errors import ConfigError
+from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.process_aggregator import ProcessAggregator
@@ -25,6 +26,7 @@ from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, epsilon_after, require_same_mechanism
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.privacy.noise import NoiseState
 from sottovoce.randomness import stream
 from sottovoce.runs.display import Display, MakeDisplay
 from sottovoce.runs.documents import Result
@@ -85,8 +87,19 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: S
         timed=False,
         events=config.privacy.diagnostics,
     )
-    done = training.progress.step
-    if group.leads:
+    with closing(training.log):
+        engine = _make_engine(training, mechanism, users, header)
+        within_budget = _take_steps(training, engine)
+        training.finish()
+        if training.progress.step >= config.federated.central_steps or not within_budget:
+            _conclude(training, mechanism, users, test)
+
+
+def _make_engine(training: Training, mechanism: Mechanism, users: Population, header: LedgerHeader) -> Engine:
+    """Open the ledger, write the guarantee into the metrics, and return the engine as the last checkpoint left it."""
+    context, done = training.context, training.progress.step
+    config, run = context.resolved.config, context.run
+    if context.group.leads:
         training.ledger = Ledger(run.path / LEDGER_FILE, mechanism, header, training.ledger_mark)
         if done < config.federated.central_steps:
             (run.path / Result.FILE).unlink(missing_ok=True)
@@ -94,19 +107,29 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: S
     training.log.write(done, {"guarantee": _guarantee(config, mechanism, planned, users)})
     client = Client(users.store, config.batching, config.federated.local, config.specaugment, config.seed)
     engine = Engine(
-        ProcessAggregator(group, users, recogniser, client, mechanism, training.stop),
-        recogniser,
+        ProcessAggregator(context.group, users, context.recogniser, client, mechanism, training.stop),
+        context.recogniser,
         mechanism,
         config.federated.optimizer,
-        state,
+        context.state,
         users=len(users),
         seed=config.seed,
         ledger=training.ledger,
     )
-    within_budget = _take_steps(training, engine)
-    training.finish()
-    if training.progress.step >= config.federated.central_steps or not within_budget:
-        _conclude(training, mechanism, users, test)
+    if context.group.leads:
+        _resume_noise(run, engine, done)
+        training.secret_noise = lambda: engine.noise_state.vectors
+    return engine
+
+
+def _resume_noise(run: Run, engine: Engine, done: int) -> None:
+    """Give a noise mechanism the state that it had at the last checkpoint."""
+    kept = run.load_noise()
+    if done > 0 and kept.keys() != engine.noise_state.vectors.keys():
+        raise PrivacyError(f"The state of the noise is missing from {run.path / 'last'}. Restore it, or start again.")
+    if kept:
+        device = engine.theta.device
+        engine.noise_state = NoiseState({name: vector.to(device) for name, vector in kept.items()})
 
 
 def _require_possible(mechanism: Mechanism, users: Population) -> None:

@@ -1,8 +1,8 @@
-"""Attention and dropout: PyTorch's own, except where that is slow on a CPU.
+"""Attention and dropout: PyTorch's own, except where they are slow on a CPU.
 
-On a CPU PyTorch draws one random double for every element it may drop, which takes a quarter of a training step. Here
-one draw of 64 bits serves four elements. Attention with dropout is written out for the same reason; without dropout,
-and on other devices, scaled_dot_product_attention is used.
+On a CPU PyTorch draws one random double for every element that it may drop, which takes a quarter of a training step.
+Here one draw of 64 bits serves four elements. Attention with dropout is written out for the same reason. Without
+dropout, and on other devices, scaled_dot_product_attention is used.
 """
 
 import torch

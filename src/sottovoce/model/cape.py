@@ -1,7 +1,7 @@
-"""CAPE: continuous augmented positions, added to what the convolution gives.
+"""CAPE: continuous augmented positions, added to the output of the convolution.
 
-Output i of an utterance stands at 0.03 s * i minus the mean over the utterance's own outputs. In training the whole
-utterance is shifted by one draw from U(-30 s, 30 s); there is no local shift and no scaling. Channel i of d holds
+The position of output i is 0.03 s * i minus the mean over the utterance's own outputs. In training the whole utterance
+is shifted by one draw from U(-30 s, 30 s); local shifts and scaling are not used. Channel i of d holds
 sin(position * f_i + (pi / 2) * (i mod 2)) with f_i = 30 * 10000^(-2 * floor(i / 2) / d).
 """
 

@@ -1,4 +1,4 @@
-"""What training runs on: device, precision, compilation, threads. Reading the options does not load torch."""
+"""The hardware options of training: device, precision, compilation, threads. Reading them does not load torch."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class Hardware(BaseModel):
-    """What the computation runs on; none of it changes what is computed, except for rounding."""
+    """Where the computation runs. These options change results only by rounding."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where there is one")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where a CUDA device exists")
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="of the matrix products in training; bfloat16 needs cuda"
     )
@@ -25,23 +25,23 @@ class Hardware(BaseModel):
     threads_per_worker: int = Field(1, ge=1, description="CPU threads of every process")
 
     def open(self) -> "torch.device":
-        """Return the device to train on, or say in one line why these options cannot be met here."""
+        """Return the device to train on; raise ConfigError where this machine cannot meet the options."""
         import torch  # noqa: PLC0415 - reading a preset stays fast
 
         cuda = torch.cuda.is_available()
         if self.device == "cuda" and not cuda:
-            raise ConfigError("hardware.device=cuda, but there is no CUDA device here. Use cpu or auto.")
+            raise ConfigError("hardware.device=cuda, but this machine has no CUDA device. Use cpu or auto.")
         if cuda and self.device != "cpu":
             return torch.device("cuda", torch.cuda.current_device())
-        for option, there in (("precision=bfloat16", self.precision != "float32"), ("compile=true", self.compile)):
-            if there:
+        for option, is_set in (("precision=bfloat16", self.precision != "float32"), ("compile=true", self.compile)):
+            if is_set:
                 raise ConfigError(
                     f"hardware.{option} needs a CUDA device. Leave it out to train on the CPU in float32."
                 )
         return torch.device("cpu")
 
     def processes(self, workers: int) -> int:
-        """Return how many worker processes make sense: on GPUs one for each, otherwise as many as were asked for."""
+        """Return the number of worker processes: at most one for each GPU, and the requested number on a CPU."""
         import torch  # noqa: PLC0415 - reading a preset stays fast
 
         return min(workers, torch.cuda.device_count()) if self.open().type == "cuda" else workers

@@ -134,7 +134,7 @@ def saved_partition(path: Path, name: PartitionName, trainable: Trainable = "all
             description = _described(file.metadata() or {}, path)
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path} cannot be read: {error}.") from None
-    encoder = make_on_meta(_options(description, path), len(description["tokens"]))
+    encoder = make_on_meta(_options(description, path), len(description.get("tokens", ())))
     return encoder_partition(encoder, name, trainable)
 
 

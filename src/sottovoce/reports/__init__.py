@@ -5,10 +5,12 @@
     write_section, require_section            sections of Markdown files (markdown.py)
 
 Sub-packages: `reading` reads runs, `drawing` makes pictures and page elements, `sections` holds the page's sections.
+Names are loaded when they are first used: the page needs torch, the other modules do not.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sottovoce.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from sottovoce.reports.markdown import require_section, write_section
@@ -26,20 +28,11 @@ __all__ = [
     "write_section",
 ]
 
-_MODULES = {
-    "Report": "page",
-    "report": "page",
-    "require_page": "page",
-    "UserAmounts": "pictures",
-    "epsilon_contours": "pictures",
-    "speaker_distribution": "pictures",
-    "require_section": "markdown",
-    "write_section": "markdown",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name on first use: the page needs torch, which the other modules do without."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "markdown": "require_section write_section",
+        "page": "Report report require_page",
+        "pictures": "UserAmounts epsilon_contours speaker_distribution",
+    },
+)

@@ -2,7 +2,8 @@
 
     RUN/config.json                 the resolved configuration, with the source of every value
     RUN/metrics.jsonl               one line per step and one per evaluation
-    RUN/checkpoints/STEP/           model.safetensors, state.safetensors (optimizer), checkpoint.json (counters)
+    RUN/checkpoints/STEP/           model.safetensors, state.safetensors (optimizer), checkpoint.json (counters), and
+                                    noise.safetensors (secret), where a noise mechanism has a state
     RUN/last, RUN/best              links to the newest checkpoint and to the best on dev
     RUN/evaluation.json             error rates of the last model, once the run has ended
     RUN/ledger.jsonl, result.json   of federated runs: every release, and how the run ended
@@ -11,6 +12,7 @@ Guarantees: a checkpoint appears whole or not at all; `last` and `best` always n
 only with the configuration it was started with; killed at any moment, it can be resumed.
 """
 
+import os
 import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Literal
 import pyarrow as pa
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
+from torch import Tensor
 
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.files import make_folder, sync_folder, written_whole
@@ -29,6 +32,7 @@ from sottovoce.runs.documents import Checkpoint, Evaluation, Evaluations, Result
 from sottovoce.runs.metrics_log import MetricsLog
 
 STATE_FILE = "state.safetensors"
+NOISE_FILE = "noise.safetensors"
 CHECKPOINTS = "checkpoints"
 LAST, BEST = "last", "best"
 
@@ -118,8 +122,19 @@ class Run:
         resumed = config.with_seed_model(begun.setting("data.seed_model"))
         return resumed.model_copy(update={"data": begun.data})
 
-    def save(self, checkpoint: Checkpoint, recogniser: Recogniser, state: State, *, best: bool) -> None:
-        """Write a checkpoint, make it the last one (and the best), and remove those that are not needed."""
+    def save(
+        self,
+        checkpoint: Checkpoint,
+        recogniser: Recogniser,
+        state: State,
+        *,
+        best: bool,
+        noise: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Write a checkpoint, make it the last one (and the best), and remove those that are not needed.
+
+        `noise` is the secret state of a noise mechanism: it goes into a file that only its owner can read.
+        """
         name = self._free_name(f"{checkpoint.step:08d}")
         folder, temporary = self.path / CHECKPOINTS / name, self.path / CHECKPOINTS / f".{name}.tmp"
         shutil.rmtree(temporary, ignore_errors=True)
@@ -127,6 +142,8 @@ class Run:
         recogniser.save(temporary / MODEL_FILE)
         with written_whole(temporary / STATE_FILE) as file:
             file.write(save({key: vector.cpu() for key, vector in state.vectors.items()}))
+        if noise:
+            _write_secret(temporary / NOISE_FILE, save({key: vector.cpu() for key, vector in noise.items()}))
         checkpoint.write(temporary)
         temporary.rename(folder)
         sync_folder(folder.parent)
@@ -156,6 +173,14 @@ class Run:
             if Path(CHECKPOINTS) / folder.name not in kept:
                 shutil.rmtree(folder)
 
+    def load_noise(self) -> dict[str, Tensor]:
+        """Return the secret state of the noise mechanism at the last checkpoint; empty where it keeps none."""
+        path = self.path / LAST / NOISE_FILE
+        try:
+            return load_file(path) if path.exists() else {}
+        except SafetensorError as error:
+            raise DataError(f"{path} is damaged: {error}. Remove {self.path} to start again.") from None
+
     def load(self, recogniser: Recogniser, state: State) -> Checkpoint | None:
         """Fill model and optimizer from the last checkpoint and return its counters; None before the first one."""
         folder = self.path / LAST
@@ -172,3 +197,11 @@ class Run:
             raise DataError(f"{folder} is damaged: {error}. Remove {self.path} to start again.") from None
         state.steps = checkpoint.optimizer_steps
         return checkpoint
+
+
+def _write_secret(path: Path, content: bytes) -> None:
+    """Write a new file that only its owner can read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,11 +1,12 @@
 """The life of a training, central or federated: begin or resume, take steps, evaluate, save, finish.
 
     training = Training.begin(context, may_change=..., data=...)
-    while training.progress.step < context.steps and not ...:
-        ...                                             # compute one step
-        training.step_done(line, loss=..., speed=...)
-        training.evaluate_or_save(evaluate_every=..., checkpoint_every=...)
-    training.finish()
+    with closing(training.log):
+        while training.progress.step < context.steps and not ...:
+            ...                                             # compute one step
+            training.step_done(line, loss=..., speed=...)
+            training.evaluate_or_save(evaluate_every=..., checkpoint_every=...)
+        training.finish()
 
 Promises: SIGTERM finishes the step and saves; a run killed or stopped at any moment resumes from its last checkpoint
 with the same counters and ends with the same bits; the last step is always evaluated; a model that is not finite is
@@ -14,12 +15,13 @@ never saved; a run resumes only with the data it was started with.
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from sottovoce.config import Config, Resolved
 from sottovoce.data.population import Population
@@ -147,6 +149,7 @@ class Training:
     log: TrainingLog
     ledger_mark: Mark | None = None  # of the checkpoint that the run resumes from
     ledger: Ledger | None = None  # of a federated run, on rank 0
+    secret_noise: Callable[[], Mapping[str, Tensor]] = dict  # the state of a noise mechanism, for checkpoints
 
     @classmethod
     def begin(
@@ -228,11 +231,11 @@ class Training:
         if context.group.leads:
             mark = None if self.ledger is None else self.ledger.mark
             checkpoint = self.progress.checkpoint(context.state.steps, mark)
-            context.run.save(checkpoint, context.recogniser, context.state, best=best)
+            context.run.save(checkpoint, context.recogniser, context.state, best=best, noise=self.secret_noise())
         context.group.barrier()
 
     def finish(self) -> None:
-        """Save the last model and evaluate it, unless that was done; close the metrics.
+        """Save the last model and evaluate it, unless that was done.
 
         A training that a signal interrupted is not evaluated: there may be no time, and resuming must take the same
         course as if it had never stopped.
@@ -242,7 +245,6 @@ class Training:
                 self.save()
         elif self.progress.evaluated != self.progress.step:
             self.evaluate()
-        self.log.close()
         if self.stop.by_keyboard:
             raise KeyboardInterrupt
 
