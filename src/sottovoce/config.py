@@ -47,34 +47,38 @@ class Layer:
 
 
 def _fraction(value: Any) -> str:
-    """Accept 0.1, "0.1" and "1/10"; a text, because 0.1 has no exact float."""
+    """Accept 0.1, "0.1" and "1/10"; return a text, because no float is exactly 0.1."""
     if not 0 < Fraction(str(value)) < 1:
         raise ValueError(f"expected a fraction between 0 and 1, not {value}")
     return str(value)
 
 
 class Users(BaseModel):
-    """Who the users are."""
+    """How speakers become users, and which speakers are held out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     seed_fraction: Annotated[str, BeforeValidator(_fraction)] | None = Field(
-        None, description="share of speakers set apart for the seed model, such as 0.1 or 1/20"
+        None, description="the share of speakers for the seed model, such as 0.1 or 1/20"
     )
-    dev_speakers: int | None = Field(None, ge=1, description="set apart for dev where a run makes its own corpus")
-    test_speakers: int | None = Field(None, ge=1, description="set apart for test where a run makes its own corpus")
-    iid: bool = Field(False, description="the IID control: utterances are dealt to users at random")
+    dev_speakers: int | None = Field(
+        None, ge=1, description="the number of dev speakers where a run makes its own corpus"
+    )
+    test_speakers: int | None = Field(
+        None, ge=1, description="the number of test speakers where a run makes its own corpus"
+    )
+    iid: bool = Field(False, description="the IID control: every utterance goes to a random user")
 
 
 class Data(BaseModel):
-    """What is trained and evaluated on."""
+    """The speech that a run is trained and evaluated on, and the model it starts from."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     train: Selection | None = Field(None, description="the training set")
-    dev: Selection | None = Field(None, description="chooses the best checkpoint")
-    test: Selection | None = Field(None, description="evaluated at the end")
-    seed_model: Path | None = Field(None, description="the model that federated learning starts from; null: at random")
+    dev: Selection | None = Field(None, description="the set that chooses the best checkpoint")
+    test: Selection | None = Field(None, description="the set that is evaluated once, at the end")
+    seed_model: Path | None = Field(None, description="the model that training starts from; null: random parameters")
 
 
 class Config(BaseModel):
@@ -82,7 +86,7 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    about: str = Field("", description="what this preset is for, in one line")
+    about: str = Field("", description="the purpose of the preset, in one line")
     seed: int = Field(0, ge=0, description="the run seed; a corpus has a seed of its own")
     corpus: CorpusOption = Field(default_factory=Synthetic, description="where the speech comes from")
     joining: Joining | None = Field(None, description="join utterances of a speaker into longer ones")
@@ -178,7 +182,7 @@ def _load(name: str) -> Tree:
 
 
 def parse_tree(text: str, name: str) -> Tree:
-    """Read YAML that holds keys and values, or say in one line that it does not."""
+    """Read YAML that holds keys and values; raise ConfigError where it does not."""
     try:
         tree = yaml.safe_load(text)
     except yaml.YAMLError as error:

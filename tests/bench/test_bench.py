@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import pytest
 
+from sottovoce.bench.bench_costs import row_costs
 from sottovoce.bench.corpora import choose, find_part, prepare_parts
 from sottovoce.bench.plan import BenchRun, configure, wanted_parts, with_models
 from sottovoce.bench.preset import Part, bench_names, load_bench
 from sottovoce.bench.result_tables import markdown, table
 from sottovoce.bench.results import Spread, claimed, collect, require_results
-from sottovoce.bench.row_costs import row_costs
 from sottovoce.bench.run import is_done
 from sottovoce.config import Layer
 from sottovoce.data.store import Store

@@ -409,7 +409,7 @@ def test_every_number_is_of_a_table_or_a_caption():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("[{name: a, recipe: [smal]}]", "the recipe 'smal' is not there. Did you mean 'small'"),
+        ("[{name: a, recipe: [smal]}]", "the recipe 'smal' does not exist. Did you mean 'small'"),
         ("[{name: a, recipe: [round]}]", "the recipe 'again' needs itself|the recipe 'round' needs itself"),
         ("[5]", "rows"),
         ("5", "rows"),

@@ -63,8 +63,8 @@ def test_small_differences_are_not_effects():
     assert told[2].startswith("No clear difference")
     told = story(shown(federated=(0.5,), global_=(0.4,), dim=(0.3,)), "clean/test")
     assert told == [
-        "The cost of noise is lost in the rest: clipping and noise cost -10.0 points with global clipping and -20.0 "
-        "with dim."
+        "The cost of noise is smaller than other differences between the runs: clipping and noise cost -10.0 points "
+        "with global clipping and -20.0 with dim."
     ]
     told = story(shown(federated=(0.2,), global_=(0.3, 0.3), dim=(0.4, 0.35)), "clean/test")
     assert told[0].startswith("Unlike in the paper")

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 from sottovoce.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from sottovoce.bench.bench_costs import RowCost, row_costs
     from sottovoce.bench.benchmark import prepare_corpora, run_bench, train_rows
     from sottovoce.bench.demo_story import demo_run, story
     from sottovoce.bench.plan import BenchRun, Job
     from sottovoce.bench.preset import Bench, Part, Row, RowClaim, Size, bench_names, load_bench
     from sottovoce.bench.result_tables import document, markdown, table
     from sottovoce.bench.results import RowResult, Spread, collect, describe_runs
-    from sottovoce.bench.row_costs import RowCost, row_costs
 
 __all__ = [
     "Bench",
@@ -59,7 +59,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "benchmark": "prepare_corpora run_bench train_rows",
-        "cost": "RowCost row_costs",
+        "bench_costs": "RowCost row_costs",
         "demo_story": "demo_run story",
         "plan": "BenchRun Job",
         "preset": "Bench Part Row RowClaim Size bench_names load_bench",

@@ -41,7 +41,7 @@ def run_bench(
 
 
 def prepare_corpora(run: BenchRun, *, workers: int = 1, progress: Progress = no_progress) -> None:
-    """Prepare the corpora and parts that the rows need, unless they are there; check first that rows can be shown.
+    """Prepare the corpora and parts that the rows need, unless they exist; first check that every row can be shown.
 
     Under torchrun nothing is prepared: raise ConfigError where something is missing.
     """
@@ -50,7 +50,7 @@ def prepare_corpora(run: BenchRun, *, workers: int = 1, progress: Progress = no_
     if not under_torchrun():
         prepare_parts(run.size, parts, run.out, workers, progress)
     elif any(find_part(run.size, part, run.out) is None for part in parts):
-        raise ConfigError("Under torchrun no corpus is made. Run this once without torchrun, with --prepare-only.")
+        raise ConfigError("Under torchrun no corpus is prepared. Run this once without torchrun, with --prepare-only.")
 
 
 def train_rows(run: BenchRun, *, workers: int = 1, announce: Announce = no_display, say: Say = _silent) -> None:

@@ -1,7 +1,7 @@
 """The speech of a benchmark: its corpora as stores, and its parts as lists of speakers.
 
-OUT/corpora/NAME-HASH           a store, made from the corpus that the preset names
-OUT/corpora/parts/*.txt         the speakers of a part, one a line
+OUT/corpora/NAME-HASH           a store, prepared from the corpus that the benchmark describes
+OUT/corpora/parts/*.txt         the speakers of a part, one per line
 
 Corpora are shared by all benchmarks below one OUT: the same description is the same store.
 """
@@ -27,7 +27,7 @@ _SPLIT_SEED = 0  # who is held out does not change with the seed of a run
 def prepare_parts(
     size: Size, wanted: Iterable[str], out: Path, workers: int, progress: Progress
 ) -> dict[str, Selection]:
-    """Make the stores that the wanted parts need, unless they are there, and return the parts."""
+    """Prepare the stores that the wanted parts need, unless they exist, and return the parts."""
     names = sorted(set(wanted))
     for corpus in sorted({size.parts[name].corpus for name in names}):
         path = store_path(size, corpus, out)
@@ -42,7 +42,7 @@ def store_path(size: Size, corpus: str, out: Path) -> Path:
 
 
 def find_part(size: Size, name: str, out: Path, *, make: bool = False) -> Selection | None:
-    """Return a part; None where its corpus has not been made yet."""
+    """Return a part; None where its corpus is not prepared yet. `make` writes the list of its speakers."""
     part = size.parts[name]
     path = store_path(size, part.corpus, out)
     if not path.exists():
@@ -69,7 +69,10 @@ def choose(store: Store, part: Part) -> list[str]:
     first, last = _count(begin, len(speakers), 0), _count(end, len(speakers), len(speakers))
     chosen = sorted(rank(_SPLIT_SEED, "split", speakers)[first:last])
     if not chosen:
-        raise DataError(f"The part {part.speakers!r} of {store.path} has no speaker ({len(speakers)} are there).")
+        raise DataError(
+            f"The part {part.speakers!r} of {store.path} has no speaker: the slice is outside the "
+            f"{len(speakers)} speakers. Change the slice."
+        )
     return chosen
 
 

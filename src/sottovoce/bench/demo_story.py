@@ -35,12 +35,13 @@ def story(results: Sequence[RowResult], own_domain: str = _OWN_DOMAIN) -> list[s
 def _shift(wer: Mapping[str, Spread], at_home: Spread | None) -> str:
     if "seed" not in wer or at_home is None:
         return ""
-    there, here = 100 * wer["seed"].mean, 100 * at_home.mean
-    if there <= 1.5 * here:
+    users, home = 100 * wer["seed"].mean, 100 * at_home.mean
+    if users <= 1.5 * home:
         return (
-            f"No domain shift is visible: the seed model has {here:.1f} % WER at home and {there:.1f} % on the users."
+            f"No domain shift is visible: the seed model has {home:.1f} % WER on speech like its own and {users:.1f} % "
+            "on the users'."
         )
-    return f"Domain shift: the seed model has {here:.1f} % WER on speech like its own and {there:.1f} % on the users'."
+    return f"Domain shift: the seed model has {home:.1f} % WER on speech like its own and {users:.1f} % on the users'."
 
 
 def _recovery(wer: Mapping[str, Spread]) -> str:
@@ -65,8 +66,8 @@ def _noise(wer: Mapping[str, Spread]) -> str:
     points = f"{_points(whole, base)} points with global clipping and {_points(layers, base)} with dim"
     costs = f"clipping and noise cost {points}"
     if min(whole.mean, layers.mean) < base.mean:
-        return f"The cost of noise is lost in the rest: {costs}."
-    differences = [one - other for one, other in zip(whole.values, layers.values, strict=True)]
+        return f"The cost of noise is smaller than other differences between the runs: {costs}."
+    differences = [global_wer - dim_wer for global_wer, dim_wer in zip(whole.values, layers.values, strict=True)]
     better = sum(difference > 0 for difference in differences)
     seeds = f"dim is better with {better} of {len(differences)} seeds"
     if len(differences) == 1:
@@ -82,5 +83,5 @@ def _noise(wer: Mapping[str, Spread]) -> str:
     return f"Unlike in the paper, {costs}: clipping layer by layer does not help here ({seeds})."
 
 
-def _points(one: Spread, base: Spread) -> str:
-    return f"{100 * (one.mean - base.mean):.1f}"
+def _points(spread: Spread, base: Spread) -> str:
+    return f"{100 * (spread.mean - base.mean):.1f}"

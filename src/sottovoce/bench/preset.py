@@ -49,22 +49,22 @@ class Part(BaseModel):
 
 
 class Row(BaseModel):
-    """One run to train, or one that is trained anyway (`is`), and what the paper prints for it."""
+    """One run to train, or the run of another row or model (`is`), and the paper's numbers for it."""
 
     model_config = _STRICT
 
     name: str
     kind: Literal["central", "federated"] = "federated"
-    same: str | None = Field(None, alias="is", description="the model with this name, as it is")
+    same: str | None = Field(None, alias="is", description="the row or model whose run this row shows, unchanged")
     seed_model: str | None = Field(None, description="the row or model it starts from")
     train: str | None = Field(None, description="the part it is trained on; null: the size's")
     dev: str | None = None
     test: str | None = None
-    also: tuple[str, ...] = Field((), description="other parts that are evaluated at the end")
+    also: tuple[str, ...] = Field((), description="further parts to evaluate on at the end")
     settings: tuple[Setting, ...] = Field((), alias="set", description="key=value, as after --set")
     unstated: tuple[str, ...] = Field((), description="keys whose values the paper does not print")
     like: str | None = Field(None, description="in mini: the paper's row that it stands for; BENCH: ROW of another")
-    paper: dict[str, float] = Field(default_factory=dict, description="what the paper prints, WER in percent")
+    paper: dict[str, float] = Field(default_factory=dict, description="the paper's numbers, WER in percent")
     line: int | None = Field(None, description="where, in the paper's source")
     note: str = ""
 
@@ -81,12 +81,12 @@ class RowClaim(BaseModel):
 
 
 class Size(BaseModel):
-    """The rows of a benchmark in one size, and what they share."""
+    """The rows of a benchmark in one size, and their common settings and data."""
 
     model_config = _STRICT
 
     extends: tuple[str, ...] = Field((), description="shared files that are laid below")
-    note: str = Field("", description="what whoever reads the results must know")
+    note: str = Field("", description="a remark for readers of the results")
     preset: str = Field(min_length=1, description="the configuration that every row starts from")
     settings: tuple[Setting, ...] = Field((), alias="set")
     unstated: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ class Size(BaseModel):
         for row in known.values():
             for wanted in (row.same, row.seed_model):
                 if wanted is not None and wanted not in known:
-                    raise ValueError(f"row {row.name!r} needs the model {wanted!r}, which is not there")
+                    raise ValueError(f"row {row.name!r} needs the model {wanted!r}, which does not exist")
             _require_an_end(row, known)
             if row.same is not None and (known[row.same].same or row.seed_model or row.settings):
                 raise ValueError(
@@ -136,33 +136,33 @@ class Size(BaseModel):
                 )
             for needed in (*self.part_of(row).values(), *row.also):
                 if needed is not None and needed not in self.parts:
-                    raise ValueError(f"row {row.name!r} needs the part {needed!r}, which is not there")
+                    raise ValueError(f"row {row.name!r} needs the part {needed!r}, which does not exist")
         return self
 
     @model_validator(mode="after")
     def _corpora_and_claims_are_known(self) -> "Size":
         for part in self.parts.values():
             if part.corpus not in self.corpora:
-                raise ValueError(f"a part needs the corpus {part.corpus!r}, which is not there")
+                raise ValueError(f"a part needs the corpus {part.corpus!r}, which does not exist")
         rows = {row.name: row for row in self.rows}
         for claim in self.claims:
             if claim.row not in rows:
-                raise ValueError(f"a claim is about the row {claim.row!r}, which is not there")
+                raise ValueError(f"a claim is about the row {claim.row!r}, which does not exist")
             if rows[claim.row].kind == "central" or rows[claim.row].same:
                 raise ValueError(f"a claim is about the row {claim.row!r}, which is not federated")
         return self
 
     def part_of(self, row: Row) -> dict[str, str | None]:
-        """Return the parts that a row is trained and evaluated on; what it does not say is the size's."""
+        """Return the parts that a row is trained and evaluated on; by default those of the size."""
         return {"train": row.train or self.train, "dev": row.dev or self.dev, "test": row.test or self.test}
 
     def row(self, name: str) -> Row:
         """Return a row, or a model, by its name."""
-        found = next((row for row in self.rows if row.name == name), None) or self.models.get(name)
-        if found is None:
+        row = next((row for row in self.rows if row.name == name), None) or self.models.get(name)
+        if row is None:
             known = [row.name for row in self.rows]
             raise ConfigError(f"There is no row {name!r}.{nearest(name, known)} Rows: {', '.join(known)}.")
-        return found
+        return row
 
     def origin(self, row: Row) -> Row:
         """Return the row whose run a row shows: itself, or the one that it `is`."""
@@ -180,7 +180,7 @@ class Bench(BaseModel):
 
     about: str
     source: str = Field(description="the table or figure, with its line in the paper's source")
-    finding: str = Field(description="what the paper finds, in a sentence")
+    finding: str = Field(description="the paper's finding, in a sentence")
     sizes: dict[SizeName, Size]
 
     def size(self, name: str) -> Size:
@@ -191,7 +191,7 @@ class Bench(BaseModel):
         raise ConfigError(f"There is no size {name!r} here. Sizes: {', '.join(self.sizes)}.")
 
     def paper_values(self, row: Row) -> Mapping[str, float]:
-        """Return what the paper prints for a row, or for the row it stands for; that of its dev part as `dev`."""
+        """Return the paper's numbers for a row, or for the row it stands for; that of its dev part is named `dev`."""
         bench, shown = self._printed(row)
         parts = bench.sizes["paper"].part_of(shown) if "paper" in bench.sizes else {}
         roles = {part: role for role, part in parts.items() if role != "train"}
@@ -207,7 +207,7 @@ class Bench(BaseModel):
         other, colon, name = row.like.partition(": ")
         bench = load_bench(other) if colon else self
         if "paper" not in bench.sizes:
-            raise ConfigError(f"The row {row.name!r} is like {row.like!r}, but there is no size `paper` to look in.")
+            raise ConfigError(f"The row {row.name!r} is like {row.like!r}, which has no size `paper`.")
         return bench, bench.size("paper").row(name if colon else row.like)
 
 
@@ -278,12 +278,12 @@ def _over_shared(tree: dict[str, Any]) -> dict[str, Any]:
 def _over_recipes(row: Any, recipes: Mapping[str, Any], above: tuple[str, ...] = ()) -> Any:
     """Lay a row, or a recipe, over the recipes it names."""
     if not isinstance(row, dict):
-        return row  # whoever validates it says what is wrong
+        return row  # its validation explains the error
     named = row.get("recipe", [])
     layers = []
     for name in named if isinstance(named, list) else [named]:
         if not isinstance(name, str) or name in above or not isinstance(recipes.get(name), dict):
-            why = "needs itself" if name in above else f"is not there.{nearest(str(name), recipes)}".rstrip(".")
+            why = "needs itself" if name in above else f"does not exist.{nearest(str(name), recipes)}".rstrip(".")
             raise ValueError(f"the recipe {name!r} {why}")
         layers.append(_over_recipes(recipes[name], recipes, (*above, name)))
     return _laid([*layers, {key: value for key, value in row.items() if key != "recipe"}])

@@ -25,6 +25,6 @@ __getattr__ = lazy_names(
         "batches": "epoch_of_steps steps_from",
         "central_options": "Central",
         "central_training": "StepFigures train_central",
-        "step": "step_gradient",
+        "central_step": "step_gradient",
     },
 )

@@ -1,8 +1,8 @@
-"""The order of central training: every step a fixed list of micro-batches, the same for any number of processes.
+"""The order of batches in central training: every step is a fixed list of micro-batches, for any number of processes.
 
-In every epoch each utterance comes exactly once. Utterances are sorted by length with some jitter, so that
-micro-batches hold utterances of similar length but not always the same ones, cut by seconds with padding, and shuffled;
-`per_step` micro-batches in a row make one step.
+An epoch holds every utterance exactly once. Utterances are sorted by length with some jitter, so that a micro-batch
+holds utterances of similar length, but not the same ones in every epoch. The sorted list is cut by seconds, padding
+included, and the micro-batches are shuffled; `per_step` consecutive micro-batches are one step.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def epoch_of_steps(
     """Return the steps of one pass over the rows, each a list of micro-batches."""
     jittered = frames * np.exp(_JITTER * rng.standard_normal(len(frames)))
     order = np.argsort(-jittered, kind="stable")
-    # Jitter leaves lengths only roughly sorted: the longest of what follows bounds each micro-batch.
+    # Jitter leaves lengths only roughly sorted: the longest remaining utterance bounds each micro-batch.
     longest = np.maximum.accumulate(frames[order][::-1])[::-1]
     groups = cut_by_budget(longest, micro_seconds * FRAMES_PER_SECOND)
     micro = [rows[order[first:last]] for first, last in groups]
@@ -35,7 +35,7 @@ def epoch_of_steps(
 def steps_from(
     start: int, rows: Rows, frames: Rows, micro_seconds: float, per_step: int, seed: int
 ) -> Iterator[tuple[int, list[Rows]]]:
-    """Yield (step, micro-batches) from step `start` on, without end; a resumed run sees what it would have seen."""
+    """Yield (step, micro-batches) from step `start` on, without end; a resumed run gets the same batches."""
     step = epoch = 0
     while True:
         steps = epoch_of_steps(rows, frames, micro_seconds, per_step, stream(seed, "central-order", epoch))

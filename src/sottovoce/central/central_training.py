@@ -40,8 +40,8 @@ def train_central(
     group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay, stop: Stop | None = None
 ) -> None:
     """Train until the steps or the minutes are over; rank 0 writes into `folder`."""
-    with open_run(group, folder, make_display) as (run, display):
-        _train(group, resolved, run, display, stop or Stop())
+    with open_run(group, folder, make_display, stop) as (run, display, requests):
+        _train(group, resolved, run, display, requests)
 
 
 def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: Stop) -> None:

@@ -1,4 +1,4 @@
-"""sotto bench: the results of the paper, one preset each, in the paper's size and in one for two cores."""
+"""sotto bench: the results of the paper, one benchmark each, in the paper's size and in a size for two cores."""
 
 import functools
 from collections.abc import Sequence

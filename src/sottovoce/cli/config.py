@@ -1,4 +1,4 @@
-"""sotto config: look at presets and what they resolve to."""
+"""sotto config: the presets, and the configuration that each resolves to."""
 
 from typing import Annotated
 

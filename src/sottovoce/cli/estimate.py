@@ -150,8 +150,8 @@ def _known_device(name: str, tflops: float | None) -> "Device":
 
 def _print_bench(name: str, device: "Device", processes: int, precision: "Precision | None", as_json: bool) -> None:
     """Print what every run of a benchmark costs in the paper's size."""
+    from sottovoce.bench.bench_costs import row_costs
     from sottovoce.bench.preset import load_bench
-    from sottovoce.bench.row_costs import row_costs
     from sottovoce.estimate.calibration import calibrate
     from sottovoce.estimate.run_cost import Estimate
 

@@ -1,4 +1,4 @@
-"""sotto eval, sotto transcribe and sotto model: what a model is and what it can do."""
+"""sotto eval, sotto transcribe and sotto model: error rates, transcripts and the size of models."""
 
 import tempfile
 from dataclasses import asdict
@@ -91,7 +91,7 @@ def transcribe(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="wav, flac, mp3, ogg; any length and rate.")],
     as_json: AsJson = False,
 ) -> None:
-    """Print what is said in audio files; --json adds the time of every word.
+    """Print the words spoken in audio files; --json adds the time of every word.
 
     Example: sotto transcribe runs/digits recording.mp3
     """
@@ -102,15 +102,16 @@ def transcribe(
     transcripts, unread = [], 0
     for path in files:
         try:
-            transcripts.append(one := listen(recogniser, path))
+            transcripts.append(transcript := listen(recogniser, path))
         except DataError as error:
             note(f"error: {error}")
             unread += 1
             continue
         if not as_json:
-            stdout.print(one.text if len(files) == 1 else f"{one.file}: {one.text}", soft_wrap=True, markup=False)
+            text = transcript.text if len(files) == 1 else f"{transcript.file}: {transcript.text}"
+            stdout.print(text, soft_wrap=True, markup=False)
     if as_json:
-        print_json([asdict(one) | {"text": one.text} for one in transcripts])
+        print_json([asdict(transcript) | {"text": transcript.text} for transcript in transcripts])
     if unread:
         raise typer.Exit(1)
 

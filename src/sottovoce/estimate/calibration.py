@@ -1,10 +1,10 @@
-"""The pace of the paper's runs, fitted to the 17 rows of its table of compute, and how far the fit is off.
+"""The speed of the paper's runs, fitted to the 17 rows of its table of compute, and the error of the fit.
 
     GPU-hours = T * GPUs * (c + E[max over GPUs of (a * local steps + b * FLOPs)]) / 3600
 
-c is the time of a central step besides local work, a that of a local step besides its arithmetic, b of one FLOP; users
-are dealt to GPUs in equal numbers. Three positive numbers, fitted by least squares on the logarithm of the hours.
-Leaving out one row, or a whole group of rows, and estimating it from the others tells how well they carry over.
+c is the time of a central step without local work, a the time of a local step without its arithmetic, b the time of one
+FLOP; every GPU gets the same number of users. The three positive numbers are fitted by least squares on the logarithm
+of the hours. Estimating a row, or a whole group of rows, from the others shows how well the fit generalises.
 """
 
 import csv
@@ -46,7 +46,7 @@ class ComputeRow:
 
     @property
     def config(self) -> Config:
-        """The configuration that the row ran, as far as it decides the cost."""
+        """The configuration of the row, as far as it decides the cost."""
         settings = {
             "batching": {"seconds": self.batch_seconds},
             "participation": {"cohort_size": self.cohort_size},
@@ -102,7 +102,7 @@ class Calibration:
 
     @property
     def factor(self) -> float:
-        """How far off an estimate may be: the worst of all rows where each, or its group, was left out."""
+        """The largest error of an estimate, as a factor: the worst row where each row, or its group, was left out."""
         summary = self.summary()
         return max(summary["ratio_left_out"]["worst_factor"], summary["ratio_group_left_out"]["worst_factor"])
 
@@ -119,7 +119,7 @@ def _errors(ratios: Sequence[float]) -> dict[str, float]:
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """A row and all that its time depends on besides the three numbers."""
+    """A row and everything else that its time depends on."""
 
     row: ComputeRow
     loads: Loads
@@ -187,5 +187,5 @@ def _fitted(cases: Sequence[_Case]) -> Fit:
         fit = Fit(*np.exp(logs).tolist())
         return [math.log(case.hours(fit) / case.row.gpu_hours) for case in cases]
 
-    found = least_squares(errors, np.log(_START), max_nfev=100)
-    return Fit(*np.exp(found.x).tolist())
+    fitted = least_squares(errors, np.log(_START), max_nfev=100)
+    return Fit(*np.exp(fitted.x).tolist())

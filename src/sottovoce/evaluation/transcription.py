@@ -1,8 +1,8 @@
 """Text from audio files of any length, format and rate, with the time of every word.
 
-A file is read in blocks and heard in windows of 18 s that overlap by 3 s; of every window the outputs in the middle are
-kept, so that each moment is decided by a window that has heard what comes before and after it. Memory does not grow
-with the length of the file. A file that fits into one window is heard as a whole, exactly as in evaluation.
+A file is read in blocks and recognised in windows of 18 s that overlap by 3 s. Of every window the outputs in the
+middle are kept, so that every output has context before and after it. Memory does not grow with the length of the file.
+A file that fits into one window is recognised as a whole, exactly as in evaluation.
 """
 
 import math
@@ -32,7 +32,7 @@ _HOP_SAMPLES = (WINDOW_FRAMES - OVERLAP_FRAMES) * logmel.STRIDE_SAMPLES
 
 @dataclass(frozen=True)
 class Word:
-    """A word and when it was said."""
+    """A word and its time in the file, in seconds."""
 
     word: str
     start: float
@@ -41,7 +41,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What was said in one file."""
+    """The words of one audio file."""
 
     file: str
     seconds: float
@@ -54,7 +54,7 @@ class Transcript:
 
 
 def transcribe(recogniser: Recogniser, path: Path) -> Transcript:
-    """Return what is said in a file."""
+    """Return the words spoken in a file; raise DataError where it is not audio."""
     recogniser.encoder.eval()
     stride = recogniser.encoder.output_stride
     spoken: list[tuple[int, int]] = []  # (frame, token), repeats and blanks removed

@@ -52,8 +52,8 @@ def train_federated(
     group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay, stop: Stop | None = None
 ) -> None:
     """Train for the configured number of central steps; rank 0 writes into `folder`."""
-    with open_run(group, folder, make_display) as (run, display):
-        _train(group, resolved, run, display, stop or Stop())
+    with open_run(group, folder, make_display, stop) as (run, display, requests):
+        _train(group, resolved, run, display, requests)
 
 
 def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: Stop) -> None:

@@ -55,7 +55,7 @@ class Document(BaseModel):
 
     @classmethod
     def find(cls, folder: Path) -> Self | None:
-        """Read the file; return None where there is none, and raise DataError where it is damaged."""
+        """Read the file; return None where it is missing, and raise DataError where it is damaged."""
         return cls.read(folder) if (folder / cls.FILE).is_file() else None
 
 
@@ -78,12 +78,12 @@ class RunConfig(Document):
 
     FILE: ClassVar[str] = "config.json"
 
-    config: Tree  # of the version that wrote it, which may not be this one
+    config: Tree  # as the version that wrote it has it
     data: dict[str, str | None] = {}
     sources: dict[str, str] = {}
 
     def setting(self, key: str) -> Any:
-        """Return one value or section of the configuration; None where it has none of that name."""
+        """Return a value or section of the configuration, such as "federated.local.lr"; None for an unknown key."""
         value: Any = self.config
         for part in key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
@@ -103,11 +103,11 @@ class RunConfig(Document):
         return self.model_copy(update={"config": config})
 
 
-def _differences(one: Any, other: Any, prefix: str = "") -> set[str]:
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        keys = {*one, *other}
-        return {key for name in keys for key in _differences(one.get(name), other.get(name), f"{prefix}{name}.")}
-    return set() if one == other else {prefix.rstrip(".")}
+def _differences(old: Any, new: Any, prefix: str = "") -> set[str]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        keys = {*old, *new}
+        return {key for name in keys for key in _differences(old.get(name), new.get(name), f"{prefix}{name}.")}
+    return set() if old == new else {prefix.rstrip(".")}
 
 
 class Checkpoint(Document):
@@ -132,7 +132,7 @@ class _Model(BaseModel):
 
 
 class Evaluation(Breakdown, _Model):
-    """How well the model after some steps recognises one population."""
+    """The error rates of the model after some steps on one population."""
 
 
 class Evaluations(Document, RootModel[dict[str, Evaluation]]):

@@ -66,8 +66,8 @@ class Run:
     @property
     def evaluations(self) -> Mapping[str, Evaluation]:
         """The evaluations of the last model by population (dev, test, ...); empty until the run has ended."""
-        found = Evaluations.find(self.path)
-        return {} if found is None else found.root
+        evaluations = Evaluations.find(self.path)
+        return {} if evaluations is None else evaluations.root
 
     @property
     def epsilon(self) -> Epsilons:
@@ -88,8 +88,9 @@ class Run:
         return self.log.table()
 
     def model(self, which: Literal["best", "last"] = "best") -> Recogniser:
-        """Return the model of a checkpoint; a run without a dev set has no best one."""
-        return load_recogniser(self.path / which)
+        """Return the model that was best on dev, or the last one; without a dev set the last one is the best."""
+        folder = self.path / which
+        return load_recogniser(folder if folder.exists() else self.path / LAST)
 
     @property
     def begun(self) -> bool:
@@ -116,7 +117,7 @@ class Run:
                 "Choose another --run or the same settings."
             )
         if begun.data != {**begun.data, **config.data}:
-            raise DataError(f"{self.path} was started on other data than is there now. Choose another --run.")
+            raise DataError(f"{self.path} was started on other data. Choose another --run, or restore its data.")
         # The seed model is kept, whether or not it is given again.
         resumed = config.with_seed_model(begun.setting("data.seed_model"))
         return resumed.model_copy(update={"data": begun.data})

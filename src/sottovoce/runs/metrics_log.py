@@ -22,7 +22,7 @@ Line = Mapping[str, Any]  # a value is a number, a text, null, or such a mapping
 
 
 class MetricsLog:
-    """The metrics on disk: reading them, and cutting off what will be repeated."""
+    """The metrics on disk: reading them, and removing the lines that will be written again."""
 
     def __init__(self, run: Path) -> None:
         """Name the folder of the run."""
@@ -81,7 +81,7 @@ class MetricsWriter:
     """Appends lines to the metrics, and to TensorBoard events where tensorboard is installed."""
 
     def __init__(self, run: Path, done: int, *, events: bool = True) -> None:
-        """Open both, or only the first; events of steps after `done` are void."""
+        """Open both, or only the metrics without `events`; events of steps after `done` are void."""
         self._file = (run / METRICS_FILE).open("a", encoding="utf-8")
         self._events = _tensorboard(run / "tensorboard", done) if events else None
 

@@ -1,4 +1,4 @@
-"""The corpus of a run that is given no store: the one that its preset describes, in RUN/corpus, and lists of speakers.
+"""The corpus of a run without a store: the run prepares the corpus of its preset, and lists its speakers.
 
 RUN/corpus           the store
 RUN/train.txt, ...   the users, and the speakers set apart for dev and test, one per line

@@ -2,10 +2,12 @@
 
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
+from typing import Any
 
 import torch
 
@@ -22,12 +24,26 @@ class Stop:
     deadline: float | None = None  # on the clock of time.monotonic
     interrupted: bool = False  # all processes agreed to stop because of a signal
     by_keyboard: bool = False
+    _before: dict[int, Any] = field(default_factory=dict)  # the signal handlers that `release` restores
 
     def listen(self) -> None:
-        """Take SIGTERM, and Ctrl-C the first time, as a request to stop after the step instead of ending at once."""
-        signal.signal(signal.SIGTERM, self._ask)
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._ask)
+        """Take SIGTERM, and Ctrl-C the first time, as a request to stop after the step instead of ending at once.
+
+        In a thread other than the main one this does nothing: Python delivers signals to the main thread alone.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            handler = signal.getsignal(number)
+            if number == signal.SIGTERM or handler is signal.default_int_handler:
+                self._before.setdefault(number, handler)
+                signal.signal(number, self._ask)
+
+    def release(self) -> None:
+        """Restore the signal handlers from before the first `listen`."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
 
     def _ask(self, number: int, _frame: FrameType | None) -> None:
         self.asked = True

@@ -46,14 +46,23 @@ _DATA_PLACES = ("data.train.store", "data.train.speakers", "data.dev.store", "da
 
 
 @contextlib.contextmanager
-def open_run(group: Group, folder: Path, make_display: MakeDisplay) -> Iterator[tuple[Run, Display]]:
-    """Hold the folder of a run as its only writer (rank 0), with a display that is always closed."""
-    if not group.leads:
-        yield Run(folder), NoDisplay()
-        return
-    make_folder(folder)
-    with only_writer(folder), contextlib.closing(make_display()) as display:
-        yield Run(folder), display
+def open_run(
+    group: Group, folder: Path, make_display: MakeDisplay, stop: Stop | None
+) -> Iterator[tuple[Run, Display, Stop]]:
+    """Hold the folder of a run as its only writer (rank 0), with a display that is always closed.
+
+    Without a `stop`, a new one is used, and the signal handlers are restored when the run is over.
+    """
+    with contextlib.ExitStack() as closing:
+        display: Display = NoDisplay()
+        if group.leads:
+            make_folder(folder)
+            closing.enter_context(only_writer(folder))
+            display = closing.enter_context(contextlib.closing(make_display()))
+        if stop is None:
+            stop = Stop()
+            closing.callback(stop.release)
+        yield Run(folder), display, stop
 
 
 @dataclass(frozen=True)

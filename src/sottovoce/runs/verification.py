@@ -88,23 +88,23 @@ def _verify_ends(path: Path, account: Account, lines: list[dict[str, Any]]) -> N
     """Check the lines that say how much a finished run has spent, and its result."""
     ends = [(number, line) for number, line in enumerate(lines) if "finished" in line]
     for number, line in ends:
-        made = sum("release" in before for before in lines[:number])
-        _verify_end(path, account, Result.model_validate(line), made)
+        releases = sum("release" in before for before in lines[:number])
+        _verify_end(path, account, Result.model_validate(line), releases)
     result = Result.find(path.parent)
     if result is not None:
         file = path.parent / Result.FILE
         if not ends:
-            raise PrivacyError(f"{path} does not say how the run ended, but {file} is there: a line was cut off.")
+            raise PrivacyError(f"{path} does not say how the run ended, but {file} exists: a line was cut off.")
         _verify_end(file, account, result, account.releases)
 
 
-def _verify_end(path: Path, account: Account, end: Result, made: int) -> None:
+def _verify_end(path: Path, account: Account, end: Result, releases: int) -> None:
     """Check the releases and epsilons of an end: those of a line of the ledger, or of the result."""
-    if end.releases != made:
-        raise PrivacyError(f"{path}: it says {end.releases} releases; there were {made}.")
+    if end.releases != releases:
+        raise PrivacyError(f"{path}: it says {end.releases} releases; the ledger holds {releases}.")
     if not account.header.guaranteed:
         return
-    spent, delta = account.spent_after(made), account.target_delta
+    spent, delta = account.spent_after(releases), account.target_delta
     for name, claimed, least in (
         ("epsilon_rdp", end.epsilon_rdp, rdp(spent, delta).epsilon),
         ("epsilon_pld", end.epsilon_pld, pld(spent, delta).epsilon),

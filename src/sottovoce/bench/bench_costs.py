@@ -32,7 +32,7 @@ def _cost(
 ) -> Estimate | CentralEstimate:
     part = size.part_of(row)["train"]
     if part is None:
-        raise ConfigError(f"The row {row.name!r} does not say what it is trained on.")
+        raise ConfigError(f"The row {row.name!r} does not say what it is trained on: give it `train`.")
     config = configure(size, row).config.model_copy(update={"corpus": size.corpora[size.parts[part].corpus]})
     audio = paper_audio(part)
     if row.kind == "central":

@@ -1,0 +1,120 @@
+"""A run's folder as a researcher reads it, during a run and after it."""
+
+import json
+import os
+import shutil
+import signal
+import threading
+
+import pyarrow.compute as pc
+import pytest
+
+from report_runs import NOISE, make_data, make_run
+from sottovoce.errors import DataError
+from sottovoce.privacy.epsilons import Epsilons
+from sottovoce.runs import Run, Stop
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A central and a federated run."""
+    folder = tmp_path_factory.mktemp("runs")
+    data = make_data(folder)
+    make_run("federated", folder / "federated", data, (*NOISE, "privacy.clipping=dim"))
+    make_run("central", folder / "central", data)
+    make_run("central", folder / "without-dev", {"train": data["train"]}, ("central.steps=2",))
+    return folder
+
+
+def test_a_federated_run_has_typed_documents(folder):
+    run = Run(str(folder / "federated"))
+    assert run.config.setting("federated.central_steps") == 5
+    assert run.config.sources["federated.central_steps"] == "--set federated.central_steps"
+    assert run.checkpoint.step == run.result.steps == 5
+    assert run.checkpoint.ledger.lines == 6
+    assert set(run.evaluations) == {"dev", "test"}
+    assert run.result.test == run.evaluations["test"].total
+    assert run.result.dev_wer == run.evaluations["dev"].wer
+    assert set(run.evaluations["dev"].groups["sex"]) == {"f", "m"}
+
+
+def test_epsilon_is_that_of_the_result_or_so_far_by_rdp(folder, tmp_path):
+    run = Run(folder / "federated")
+    assert run.epsilon == run.result.epsilon
+    assert 0 < run.epsilon.pld <= run.epsilon.rdp
+    shutil.copytree(folder / "federated", tmp_path / "run", symlinks=True)
+    (tmp_path / "run" / "result.json").unlink()
+    assert Run(tmp_path / "run").epsilon == Epsilons(rdp=run.epsilon.rdp)
+    assert Run(folder / "central").epsilon == Epsilons()
+
+
+def test_metrics_are_a_table_with_flat_columns_and_nulls(folder):
+    run = Run(folder / "federated")
+    lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    table = run.metrics()
+    assert table.num_rows == len(lines)
+    assert table.column("step").to_pylist() == [line["step"] for line in lines]
+    assert table.column("dev_wer").to_pylist() == [line.get("dev_wer") for line in lines]
+    assert table.column("guarantee")[0].as_py() == lines[0]["guarantee"]
+    norms = [line.get("not_private", {}).get("delta_norm") for line in lines]
+    assert table.column("not_private.delta_norm").to_pylist() == norms
+    ratio = "trust_ratios.conv.weight"
+    assert table.column(ratio).to_pylist() == [line.get("trust_ratios", {}).get("conv.weight") for line in lines]
+    steps = table.filter(pc.is_valid(table.column("central_lr")))
+    assert steps.column("step").to_pylist() == [1, 2, 3, 4, 5]
+    central = Run(folder / "central").metrics()
+    assert pc.sum(pc.is_valid(central.column("layer_gradient_norms.conv.weight"))).as_py() == 3
+
+
+def test_metrics_of_a_run_that_is_still_writing(folder, tmp_path):
+    shutil.copytree(folder / "central", tmp_path / "run", symlinks=True)
+    run = Run(tmp_path / "run")
+    count = run.metrics().num_rows
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 7, "los')
+    assert run.metrics().num_rows == count
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1}\n{"loss": 2}\n')
+    with pytest.raises(DataError, match=r"metrics.jsonl: line 2 is damaged"):
+        run.metrics()
+    assert Run(tmp_path / "nothing").metrics().num_rows == 0
+
+
+def test_models_are_the_best_and_the_last(folder):
+    run = Run(folder / "central")
+    for which in ("best", "last"):
+        tensors = run.model(which).flat.theta
+        assert tensors.numel() > 0
+    alone = Run(folder / "without-dev")
+    assert not (alone.path / "best").exists()
+    assert alone.model().flat.theta.equal(alone.model("last").flat.theta)
+
+
+def test_a_folder_that_is_no_run_says_so(tmp_path):
+    run = Run(tmp_path)
+    assert run.checkpoint is None
+    assert run.result is None
+    assert not run.evaluations
+    assert run.epsilon == Epsilons()
+    with pytest.raises(DataError, match=r"config.json is missing"):
+        _ = run.config
+    with pytest.raises(DataError, match="There is no model"):
+        run.model()
+
+
+def test_a_run_leaves_signals_as_they_were(tmp_path):
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    stop = Stop()
+    stop.listen()
+    stop.listen()  # a benchmark listens, and each of its runs
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.votes() == [1.0, 0.0]
+    stop.release()
+    assert {number: signal.getsignal(number) for number in handlers} == handlers
+
+
+def test_a_training_in_a_thread_leaves_signals_alone():
+    before, stop = signal.getsignal(signal.SIGTERM), Stop()
+    thread = threading.Thread(target=stop.listen)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) == before
