@@ -22,8 +22,8 @@ WORDS |= {path.stem for path in SOURCES}
 FILES = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*") if ".venv" not in path.parts}
 PACKAGE = {path.relative_to(ROOT / "src" / "sottovoce").as_posix() for path in (ROOT / "src" / "sottovoce").rglob("*")}
 WRITTEN = (".safetensors", ".json", ".jsonl", ".csv", ".tsv", ".txt", ".html", ".npy", ".f16", ".parquet", ".png")
-# Names of other projects.
-ELSEWHERE = {"torchrun", "torch.compile", "scaled_dot_product_attention", "value_discretization_interval"}
+# Names of other projects, and what `make docs` writes.
+ELSEWHERE = {"build/site", "torchrun", "torch.compile", "scaled_dot_product_attention", "value_discretization_interval"}
 
 
 def ids(path: Path) -> str:
