@@ -43,7 +43,7 @@ _LEAST_FRAMES = 10
 
 @dataclass(frozen=True)
 class Device:
-    """What one process computes on: peaks in TFLOP/s (dense) by precision, memory; or a measured pace."""
+    """The device of one process: peaks in TFLOP/s (dense) by precision and memory, or a measured pace."""
 
     name: str
     tflops: Mapping[str, float]

@@ -63,6 +63,6 @@ def describe(config: Config, partition: str, language: str) -> ModelSize:
 
 
 def activation_bytes(encoder: Encoder, seconds: float) -> int:
-    """Estimate what a forward pass over a micro-batch of so many seconds keeps for the backward pass."""
+    """Estimate the bytes that a forward pass over a micro-batch of this length keeps for the backward pass."""
     per_second = FRAMES_PER_SECOND / encoder.output_stride
     return round(seconds * per_second * encoder.values_per_output(_UTTERANCE_SECONDS * per_second) * _FLOAT_BYTES)

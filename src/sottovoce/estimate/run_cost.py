@@ -1,4 +1,4 @@
-"""What a federated run costs, before it starts: parameters, FLOPs, memory, traffic, and the time on a device.
+"""The cost of a federated run before it starts: parameters, FLOPs, memory, traffic, and the time on a device.
 
     step time = fixed part + busiest process' local work + noise and ledger on rank 0
     GPU-hours = T * processes * step time / 3600
@@ -36,7 +36,7 @@ _GUESSED_FACTOR = 2.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run costs. Bytes are of one process; times are expected values, to be read with `factor`."""
+    """The cost of a run. Bytes are those of one process; times are expected values with a range (see `factor`)."""
 
     parameters: int
     trainable: int  # parameters that train: noise, sums and traffic go with them
@@ -63,7 +63,7 @@ class Estimate:
     share_of_peak: float
     gpu_hours: float
     wall_hours: float
-    factor: float  # the hours may be so many times larger or smaller
+    factor: float  # the hours may be larger or smaller by this factor
     basis: str  # what the pace rests on
 
     @property
@@ -241,7 +241,7 @@ def traffic(config: Config, layers: dict[str, int], processes: int) -> dict[str,
 
 @dataclass(frozen=True)
 class CentralEstimate:
-    """What central training costs, at the pace of the paper's federated runs: it prints none for central ones."""
+    """The cost of central training, at the pace of the paper's federated runs: it prints no time for central ones."""
 
     flops_per_run: float
     gpu_hours: float

@@ -48,7 +48,7 @@ class UserAudio:
         return math.sqrt(max(self.mean(self.seconds**2) - self.mean() ** 2, 0.0))
 
     def draw(self, users: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-        """Return places in `seconds` of so many users: one from each of as many equal shares, in random order."""
+        """Return the places in `seconds` of some users: one from each of as many equal shares, in random order."""
         levels = (rng.permutation(users) + 0.5) / users
         return np.minimum(np.searchsorted(self._cumulative, levels), len(self.seconds) - 1)
 
@@ -82,7 +82,7 @@ def log_normal(
 
 
 def of_users(name: str, seconds: Floats, utterances: int) -> UserAudio:
-    """Return the distribution of users who are known one by one, with so many utterances in all."""
+    """Return the distribution of users whose audio is known one by one; `utterances` is their total number."""
     ordered = np.sort(np.asarray(seconds, dtype=np.float64))
     return UserAudio(name, ordered, np.full(len(ordered), 1 / len(ordered)), float(ordered.sum()) / max(utterances, 1))
 

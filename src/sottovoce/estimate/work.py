@@ -1,4 +1,4 @@
-"""What one central step computes: FLOPs of a second of audio, local work of a user, and the busiest process.
+"""The computation of one central step: FLOPs of a second of audio, local work of a user, and the busiest process.
 
 FLOPs are those of the matrix products; a multiplication and an addition count as two. The encoder knows them. For the
 transformer, with w the width, m the width of the MLP and n the outputs of an utterance, the forward pass of one output

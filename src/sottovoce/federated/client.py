@@ -45,7 +45,7 @@ class LocalBatch:
 
 
 class LocalStep(NamedTuple):
-    """What one local step saw, on the device: nothing here makes the host wait."""
+    """Figures of one local step. They stay on the device, so that the host need not wait."""
 
     loss: Tensor  # the mean loss before the step
     gradient_norm: Tensor  # before local clipping
@@ -67,7 +67,7 @@ def planned_batches(
 
 @dataclass(frozen=True)
 class Client:
-    """Everything that local work needs besides the model and the user's audio."""
+    """The settings of local work, and the store with the users' audio."""
 
     store: Store
     batching: Batching

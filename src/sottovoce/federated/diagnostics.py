@@ -1,8 +1,8 @@
-"""The figures of one central step: what users' deltas look like, what was released, where the time went.
+"""The figures of one central step: norms of users' deltas, norms of the release, times.
 
-What is computed from private data (losses, norms of users' gradients and deltas, the realised cohort, the sum before
-noise) is kept apart under `not_private`: it is for simulations, and no part of what the guarantee covers. Sums over
-users are of a fixed size, so that nothing grows with the cohort.
+Figures that are computed from private data (losses, norms of users' gradients and deltas, the realised cohort, the sum
+before noise) are kept apart under `not_private`. They are for simulations, and the guarantee does not cover them. Sums
+over users have a fixed size, so that nothing grows with the cohort.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _SUMS = (
 )
 # For every layer: |Delta_h|, its square, the weighted square of the clipped one, |g_h|.
 _ROWS = ("norm", "norm_squared", "clipped_squared", "gradient_norm")
-CLOSELY = 4  # one user in so many is looked at closely: it takes some passes over the gradient
+CLOSELY = 4  # one user in this many is watched closely, which takes some passes over the gradient
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class UserGradients:
 class LocalGradients:
     """Watches the local gradients of one user after another.
 
-    Everything stays on the device until the user has ended, and is read once. At most one gradient is kept: the first.
+    Everything stays on the device until a user has finished, and is then read once. Only the first gradient is kept.
     """
 
     def __init__(self, partition: Partition, local: Local, *, on: bool) -> None:
@@ -174,7 +174,7 @@ class Figures:
         self._layers = packed[len(_SUMS) :].view(len(_ROWS), -1)
 
     def released(self, average: Tensor, diagnosis: Diagnosis | None) -> None:
-        """Take the norm of what was released and, where diagnostics are on, of the signal and the noise in it."""
+        """Add the norm of the release and, where diagnostics are on, those of its signal and its noise."""
         norms = self.partition.norms(average)
         self._released["server_norm"] = float(torch.linalg.vector_norm(norms))
         if diagnosis is None:

@@ -10,7 +10,7 @@ from sottovoce.optim import AnyOptimizer, Lamb, Schedule
 
 
 class Local(BaseModel):
-    """What a user does in one central step: SGD with a constant learning rate, no momentum, fresh each time."""
+    """Local training of a user in one central step: SGD with a constant learning rate, started afresh each time."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,7 +30,7 @@ class Local(BaseModel):
 
     @property
     def passes(self) -> int:
-        """How many epochs, where local work goes by epochs: 10 as in the paper unless told otherwise."""
+        """The number of epochs, where local work is counted in epochs; 10 by default, as in the paper."""
         return 10 if self.epochs is None else self.epochs
 
 

@@ -4,7 +4,7 @@
     2. each user k of the cohort runs local SGD from theta on its own audio
     3. Delta_k = theta - theta_k
     4. Delta_k is clipped, to C or layer by layer to C_h
-    5. Delta = (1 / qK) * sum over the cohort of Delta_k   (a public divisor, never the number of users that came)
+    5. Delta = (1 / qK) * sum over the cohort of Delta_k   (a public divisor, not the size of the cohort)
     6. noise of std sigma_dp * C is added to Delta, once
     7. the server optimizer moves theta by Delta as its gradient
 

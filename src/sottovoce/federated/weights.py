@@ -1,4 +1,4 @@
-"""How much each user of a cohort counts, as whole multiples of a public unit."""
+"""The weight of each user of a cohort, as a whole multiple of a public unit."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,0 +1,45 @@
+"""The recogniser: encoders, one flat parameter vector, the file of a model. Names are loaded on first use."""
+
+from typing import TYPE_CHECKING
+
+from sottovoce.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from sottovoce.model.encoder import Choices, Encoder
+    from sottovoce.model.encoder_options import EncoderOptions
+    from sottovoce.model.flat import FlatModel, Partition, make_partition
+    from sottovoce.model.hardware import Hardware
+    from sottovoce.model.model_options import AnyEncoder, ConformerOptions, TransformerOptions
+    from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
+    from sottovoce.model.roles import TensorRole, Trainable
+
+__all__ = [
+    "AnyEncoder",
+    "Choices",
+    "ConformerOptions",
+    "Encoder",
+    "EncoderOptions",
+    "FlatModel",
+    "Hardware",
+    "Partition",
+    "Recogniser",
+    "TensorRole",
+    "Trainable",
+    "TransformerOptions",
+    "load_recogniser",
+    "make_partition",
+    "model_path",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "encoder": "Choices Encoder",
+        "encoder_options": "EncoderOptions",
+        "flat": "FlatModel Partition make_partition",
+        "hardware": "Hardware",
+        "model_options": "AnyEncoder ConformerOptions TransformerOptions",
+        "recogniser": "Recogniser load_recogniser model_path",
+        "roles": "TensorRole Trainable",
+    },
+)

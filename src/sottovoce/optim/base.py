@@ -1,4 +1,4 @@
-"""What every optimizer is: a frozen set of options with a step on flat vectors.
+"""The interface of an optimizer: a frozen set of options with a step on flat vectors.
 
 `step` takes theta, the gradient (central training) or the pseudo-gradient Delta (federated learning), the state, the
 learning rate and the partition into layers, and changes theta and the state in place; nothing else is touched. The
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """What an optimizer remembers: vectors as long as theta, and the number of steps taken."""
+    """The state of an optimizer: vectors as long as theta, and the number of steps taken."""
 
     vectors: dict[str, Tensor] = field(default_factory=dict)
     steps: int = 0

@@ -1,20 +1,21 @@
-"""Epsilon of so many releases, twice: by Renyi differential privacy, and by privacy loss distributions (tight).
+"""Epsilon of a number of releases, computed twice: by Renyi DP (RDP) and, tightly, by privacy loss distributions (PLD).
 
 A release is an `Event`: a Gaussian of noise multiplier z on a sample of users, each in it with probability q.
 - Poisson samples, adding or removing one user: the pairs of distributions are the mixture (1-q) N(0, z^2) + q N(1, z^2)
   and N(0, z^2), in both directions.
-- Samples of fixed size, replacing one user by another (z is halved by the doubled sensitivity): the pair that dominates
-  is symmetric (Dong, Roth and Su 2019, theorem 4.2). Its losses above 0 are those of the mixture against the Gaussian,
-  its losses below 0 those of the Gaussian against the mixture, and the rest of its mass lies at 0. Composed, it costs
-  more than either direction alone.
+- Samples of fixed size, replacing one user by another (the sensitivity doubles, so z is halved): the dominating pair is
+  symmetric (Dong, Roth and Su 2019, theorem 4.2). Its losses above 0 are those of the mixture against the Gaussian, its
+  losses below 0 those of the Gaussian against the mixture, and the rest of its mass lies at 0. Composed, it costs more
+  than either direction alone.
 Events of several runs add up.
 
-Guarantees: every epsilon is an upper bound, in floating point too; what cannot be computed is refused, never wrong.
-- `rdp`: the moments are opacus', which agree with 40-digit quadrature, and a quadrature of our own for samples of fixed
-  size; what rounding can hide near order 1 is added. Orders go down to 1 + 1e-10: at z = 0.001 the best one lies near
-  1 + 1e-6. The conversion to (epsilon, delta) is the improved one (Balle et al. 2020).
-- `pld`: dp-accounting's distributions, pessimistic on any grid; what rounding can do in their convolutions is taken off
-  delta. The grid is chosen from the range that RDP predicts, so that time and memory stay bounded.
+Guarantees: every epsilon is an upper bound, in floating point too. An epsilon that cannot be computed is refused.
+- `rdp`: the moments are those of opacus, which agree with 40-digit quadrature; for samples of fixed size we integrate
+  ourselves. A bound on the rounding error near order 1 is added. Orders go down to 1 + 1e-10: at z = 0.001 the best
+  order is near 1 + 1e-6. The conversion to (epsilon, delta) is the improved one (Balle et al. 2020).
+- `pld`: the distributions are those of dp-accounting, pessimistic on any grid. A bound on the rounding error of their
+  convolutions is subtracted from delta. The grid follows from the range that RDP predicts, so that time and memory stay
+  bounded.
 """
 
 import importlib.util
@@ -46,10 +47,10 @@ ORDERS: tuple[float, ...] = tuple(
 # The grid that the paper's tables were made with.
 PAPER_ORDERS: tuple[float, ...] = (1.1, 1.3, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20, 25)
 
-_TAIL = 1e-15  # the mass that the grid of a privacy loss distribution may leave out, counted as lost
-_GRID = 400_000  # points of a composed distribution that are aimed at
+_TAIL = 1e-15  # the mass that the grid of a privacy loss distribution may leave out; it is added to delta
+_GRID = 400_000  # the intended number of points of a composed distribution
 _MOST_PANELS = 20_000  # of a quadrature
-_LARGEST_GRID = 8_000_000  # and the most that is computed: half a minute, a gigabyte
+_LARGEST_GRID = 8_000_000  # the largest number that is still computed: half a minute, a gigabyte
 
 
 @dataclass(frozen=True)
@@ -156,8 +157,8 @@ def moments(event: Event, orders: tuple[float, ...] = ORDERS) -> Floats:
             _opacus_rdp().compute_rdp(q=q, noise_multiplier=z, steps=1, orders=list(orders)), dtype=np.float64
         )
     found = np.where(np.isfinite(found) & (found >= 0), found, np.inf)  # to leave out an order is safe
-    # It is a logarithm near 0, divided by order - 1: its rounding errors grow toward order 1, and with its terms.
-    # opacus leaves out terms below 1e-13 as well.
+    # A moment is a logarithm near 0, divided by order - 1: its rounding error grows toward order 1, and with its
+    # terms. opacus also leaves out terms below 1e-13.
     rounding = 2.0**-42 * (1 + grid**2 / (2 * z**2)) / (grid - 1)
     return np.asarray(found * (1 + 1e-9) + rounding)
 

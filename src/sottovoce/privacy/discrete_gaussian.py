@@ -4,9 +4,9 @@ The algorithm is that of Canonne, Kamath and Steinke (2020): a discrete Laplace 
 probability exp(-(|y| - std^2/t)^2 / 2 std^2).
 
 Guarantees: the draws have exactly this distribution for the std given, a float64, if the generator's bits are uniform.
-No floating-point number decides what it could decide wrongly: a coin of probability exp(-x) compares a uniform number,
-of which 64 bits are drawn, with a float64 of known error; the few that lie within that error are decided with decimal
-arithmetic and as many further bits as it takes.
+Rounding never decides a draw: a coin of probability exp(-x) compares a uniform number of 64 random bits with a float64
+of known error. The few coins that fall within that error are decided in decimal arithmetic, with as many further random
+bits as they need.
 """
 
 import decimal
@@ -21,12 +21,12 @@ import numpy.typing as npt
 Integers = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-# exp(-x) is computed with a smaller relative error than this, for all x that occur here.
+# The relative error of exp(-x) is below this for every x that occurs here.
 _ERROR = 2.0**-40
 
 
 def discrete_gaussian(std: float, size: int) -> Integers:
-    """Return so many draws; std is between 1 and 2^57."""
+    """Return `size` draws; std is between 1 and 2^57."""
     if not 1 <= std <= 2.0**57:
         raise ValueError(f"Expected 1 <= std={std:g} <= 2^57")
     scale = math.floor(std) + 1

@@ -43,7 +43,7 @@ _NOISE_TAIL = 16  # no float64 draw lies further out than this many standard dev
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What one release does to the users' deltas."""
+    """The mechanism of one release, from the users' deltas to the noised average."""
 
     privacy: Privacy
     participation: Participation
@@ -87,14 +87,14 @@ class Mechanism:
 
     @cached_property
     def divisor(self) -> float:
-        """What the sum is divided by: public, never the weight of the users that came."""
+        """The public number that the sum is divided by. It never depends on who took part."""
         share = self.sampling_prob if self.participation.q_min is None else self.participation.q_min
         return share * self.weight_total
 
     def users_divisor(self, cohort_weight: int) -> float:
         """Return what the users' own sum is divided by in effect: with q_min at least the weight of the cohort.
 
-        It depends on who came, so it is private; the release is divided by `divisor`.
+        It depends on who took part, so it is private; the release is divided by `divisor`.
         """
         if self.participation.q_min is None:
             return self.divisor

@@ -1,7 +1,7 @@
-"""Which population, cohort, noise or number of steps a wanted epsilon takes: one of five, given the other four.
+"""Planning: solve for one of population, cohort size, noise, steps and epsilon, given the other four.
 
-Epsilon falls with the population, the cohort and the noise, and rises with the steps; so each is found by a search
-along one line, and the answer is checked: it keeps the wanted epsilon, by the accounting that was asked for.
+Epsilon falls with the population, the cohort size and the noise, and rises with the steps. So each of them is found by
+a search along one line. The solution keeps the requested epsilon by the requested accounting.
 """
 
 import math
@@ -31,7 +31,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """A run as accounting sees it; one of the first five is unknown (None) until it is solved for."""
+    """The numbers that epsilon depends on. One of the first five is unknown (None) until it is solved for."""
 
     population: int | None
     cohort_size: float | None

@@ -76,7 +76,7 @@ class RandomSource(BaseModel):
 
 
 class Privacy(BaseModel):
-    """What bounds and hides one user: clipping, noise, and where their randomness comes from."""
+    """Clipping, which bounds one user's influence, and noise, which hides it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

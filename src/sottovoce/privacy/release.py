@@ -24,7 +24,7 @@ from sottovoce.randomness import Randomness
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a release is made of. It is computed from private data and must not leave the server."""
+    """The parts of a release, for diagnostics. They are private and must not leave the server."""
 
     noise: Tensor | None  # its average; None where there is no noise
     users_divisor: float  # what the users' own sum was divided by
@@ -32,7 +32,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Released:
-    """What one release makes public, and what stays behind."""
+    """The outcome of one release: a public average, and what stays on the server."""
 
     average: Tensor  # public, in float32
     noise_state: NoiseState  # secret: for the next release
@@ -51,8 +51,8 @@ def release(
 ) -> Released:
     """Release the integer sum of central step t; the sum's memory is reused.
 
-    `cohort_weight` is the weight of the users that came, in units of `Mechanism.weight_unit`. Raise PrivacyError, with
-    nothing released, where the ledger refuses the charge.
+    `cohort_weight` is the weight of the users that took part, in units of `Mechanism.weight_unit`. Where the ledger
+    refuses the charge, PrivacyError is raised and nothing is released.
 
     After a kill, a step may be repeated with a different sum. Seeded noise that was already released on the first sum
     must not be used on the second: their difference would be free of noise. The ledger then refuses the draw, and the

@@ -1,4 +1,4 @@
-"""Local rules: what a user's local step does besides following the gradient of its loss."""
+"""Local rules: changes to the gradient of a user's local step, such as FedProx."""
 
 from typing import Annotated
 

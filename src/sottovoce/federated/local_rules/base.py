@@ -1,4 +1,4 @@
-"""The interface of a local rule: what one local step adds to the gradient of the loss.
+"""The interface of a local rule, which changes the gradient of a local step.
 
 A local rule is a frozen set of options under `federated.local.rule`, chosen by its name. Like the optimizers it works
 on tensors that it is given and does not load torch when a preset is read.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class LocalState:
-    """What a local rule remembers of one user during one central step."""
+    """The memory of a local rule for one user during one central step."""
 
     vectors: dict[str, Tensor] = field(default_factory=dict)
 
@@ -42,4 +42,4 @@ class LocalRule(BaseModel):
         """Change the gradient of the local loss, in place; theta_k is the user's model, theta the central one."""
 
     def finish(self, theta_k: Tensor, theta: Tensor, state: LocalState) -> None:
-        """Take leave of a user after the last local step."""
+        """End the work of a user, after the last local step."""

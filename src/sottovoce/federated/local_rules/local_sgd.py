@@ -1,4 +1,4 @@
-"""Plain local SGD: the gradient as it is."""
+"""Plain local SGD: the gradient stays unchanged."""
 
 from typing import Literal
 

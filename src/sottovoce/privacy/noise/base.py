@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NoiseState:
-    """What a noise mechanism carries from one release to the next: named vectors. Empty for independent noise."""
+    """The memory of a noise mechanism from one release to the next: named vectors. Empty for independent noise."""
 
     vectors: Mapping[str, Tensor] = field(default_factory=dict)
 
