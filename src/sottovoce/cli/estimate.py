@@ -20,46 +20,54 @@ if TYPE_CHECKING:
     from sottovoce.estimate.user_audio import UserAudio
 
 
+PresetOrBench = Annotated[
+    str | None,
+    typer.Argument(metavar="PRESET", help="A preset, a YAML file, or a benchmark of the paper.", show_default=False),
+]
+DeviceName = Annotated[
+    Literal["a100", "h100", "custom", "here"],
+    typer.Option(help="The device of each process. custom: with --tflops; here: this machine, measured now."),
+]
+Tflops = Annotated[
+    float | None, typer.Option(help="The peak of --device custom in TFLOP/s; the paper's share of it is assumed.")
+]
+Processes = Annotated[
+    int | None, typer.Option(min=1, help="Processes, one for each GPU or core.", show_default="8; here: all cores")
+]
+PrecisionName = Annotated[
+    Literal["float32", "tf32", "bfloat16"] | None,
+    typer.Option(help="Of the matrix products. The paper's rows are assumed to be tf32.", show_default="the preset's"),
+]
+PaperCorpus = Annotated[
+    str | None,
+    typer.Option(metavar="CORPUS", help="Users with as much audio as in a corpus of the paper, such as LS-960."),
+]
+MeanSeconds = Annotated[float | None, typer.Option(help="Or: the mean over users of their seconds of audio.")]
+StdSeconds = Annotated[float | None, typer.Option(help="... and its standard deviation.")]
+UtteranceSeconds = Annotated[
+    float | None, typer.Option(help="... and the length of a typical utterance.", show_default="10")
+]
+Train = Annotated[
+    str | None, typer.Option("--train", metavar=Chosen, help="Or: a store, whose users' audio is counted.")
+]
+ShowCalibration = Annotated[
+    bool, typer.Option("--calibration", help="Print the paper's own runs with the estimate beside each.")
+]
+
+
 def estimate(
-    preset: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PRESET", help="A preset, a YAML file, or a benchmark of the paper.", show_default=False
-        ),
-    ] = None,
+    preset: PresetOrBench = None,
     settings: Settings = None,
-    device: Annotated[
-        Literal["a100", "h100", "custom", "here"],
-        typer.Option(help="What each process runs on. custom: with --tflops; here: this machine, measured now."),
-    ] = "a100",
-    tflops: Annotated[
-        float | None, typer.Option(help="The peak of --device custom in TFLOP/s; the paper's share of it is assumed.")
-    ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(min=1, help="Processes, one for each GPU or core.", show_default="8; here: all cores"),
-    ] = None,
-    precision: Annotated[
-        Literal["float32", "tf32", "bfloat16"] | None,
-        typer.Option(help="Of the matrix products. The paper's rows are taken for tf32.", show_default="the preset's"),
-    ] = None,
-    audio: Annotated[
-        str | None,
-        typer.Option(metavar="CORPUS", help="Users with as much audio as in a corpus of the paper, such as LS-960."),
-    ] = None,
-    audio_mean_seconds: Annotated[
-        float | None, typer.Option(help="Or: the mean over users of their seconds of audio.")
-    ] = None,
-    audio_std_seconds: Annotated[float | None, typer.Option(help="... and its standard deviation.")] = None,
-    utterance_seconds: Annotated[
-        float | None, typer.Option(help="... and the length of a typical utterance.", show_default="10")
-    ] = None,
-    train: Annotated[
-        str | None, typer.Option("--train", metavar=Chosen, help="Or: a store, whose users' audio is counted.")
-    ] = None,
-    calibration: Annotated[
-        bool, typer.Option("--calibration", help="Print the paper's own runs with the estimate beside each.")
-    ] = False,
+    device: DeviceName = "a100",
+    tflops: Tflops = None,
+    processes: Processes = None,
+    precision: PrecisionName = None,
+    audio: PaperCorpus = None,
+    audio_mean_seconds: MeanSeconds = None,
+    audio_std_seconds: StdSeconds = None,
+    utterance_seconds: UtteranceSeconds = None,
+    train: Train = None,
+    calibration: ShowCalibration = False,
     as_json: AsJson = False,
 ) -> None:
     """Estimate a federated run: parameters, FLOPs, memory, traffic, GPU-hours. Nothing is trained.
@@ -74,17 +82,14 @@ def estimate(
 
     Example: sotto estimate wide --audio CV-en-train --set participation.cohort_size=256 --device h100
     """
-    if calibration:
-        from sottovoce.estimate.calibration import calibrate
+    from sottovoce.bench.preset import is_bench
+    from sottovoce.estimate.calibration import calibrate
 
+    if calibration:
         _print_calibration(calibrate(), as_json)
         return
     if preset is None:
         raise ConfigError("Missing PRESET. See `sotto config list`; `sotto estimate --calibration` needs none.")
-    from sottovoce.bench.preset import is_bench
-    from sottovoce.estimate.calibration import calibrate
-    from sottovoce.estimate.run_cost import estimate as estimate_cost
-
     if is_bench(preset):
         if settings or train or audio or audio_mean_seconds or device == "here":
             raise ConfigError(
@@ -96,11 +101,26 @@ def estimate(
     resolved = resolve(preset, *(settings or ()), *data_layers(train=train))
     users = _audio(resolved, audio, audio_mean_seconds, audio_std_seconds, utterance_seconds)
     count = processes or (ALL_CORES if device == "here" else 8)
-    found = estimate_cost(resolved.config, users, _device(resolved, users, device, tflops), count, precision)
+    _print_run(resolved, users, _device(resolved, users, device, tflops), count, precision, as_json=as_json)
+
+
+def _print_run(
+    resolved: Resolved,
+    users: "UserAudio",
+    device: "Device",
+    processes: int,
+    precision: "Precision | None",
+    *,
+    as_json: bool,
+) -> None:
+    from sottovoce.estimate.calibration import calibrate
+    from sottovoce.estimate.run_cost import estimate as estimate_cost
+
+    found = estimate_cost(resolved.config, users, device, processes, precision)
     if as_json:
-        print_json({"preset": preset, **found.document(), "error_on_the_paper": calibrate().summary()})
+        print_json({"preset": resolved.name, **found.document(), "error_on_the_paper": calibrate().summary()})
         return
-    title = f"{preset}: a federated run on {found.processes} x {found.device}, {found.precision}"
+    title = f"{resolved.name}: a federated run on {found.processes} x {found.device}, {found.precision}"
     print_table(title, ["", ""], _rows(found), text_columns=2)
     _print_notes(found)
 
