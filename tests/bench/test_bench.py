@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from sottovoce.bench.bench_costs import row_costs
+from sottovoce.bench.benchmark import run_bench
 from sottovoce.bench.corpora import choose, find_part, prepare_parts
 from sottovoce.bench.plan import BenchRun, configure, wanted_parts, with_models
 from sottovoce.bench.preset import Part, bench_names, load_bench
@@ -153,6 +154,16 @@ def test_what_has_run_is_not_run_again(out, preset):
     assert again.returncode == 0
     assert "0 of 4 runs are left" in again.stderr
     assert _written(out) == before
+
+
+def test_a_python_program_gets_the_results_of_what_has_run(out, preset):
+    said = []
+    results = run_bench(BenchRun.choose(preset, rows=["noise", "none"], out=out), say=said.append)
+    assert said == [f"{preset}: 0 of 3 runs are left to train."]
+    noise, none = results
+    assert set(noise.wer) == {"dev", "test"}
+    assert noise.epsilon.tightest == min(noise.epsilon.rdp, noise.epsilon.pld)
+    assert none.epsilon.tightest is None
 
 
 def test_nobody_whom_a_seed_model_has_heard_is_evaluated_on(out, preset, tmp_path):

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from sottovoce.runs.evaluations import record_evaluations
     from sottovoce.runs.folder import Run
     from sottovoce.runs.own_corpus import with_own_corpus
+    from sottovoce.runs.progress import TrainingLog, TrainingProgress
     from sottovoce.runs.stop import Stop
-    from sottovoce.runs.training import Training, TrainingContext, TrainingProgress
+    from sottovoce.runs.training import Training, TrainingContext
     from sottovoce.runs.verification import Verified, verify
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "Stop",
     "Training",
     "TrainingContext",
+    "TrainingLog",
     "TrainingProgress",
     "Verified",
     "record_evaluations",
@@ -72,8 +74,9 @@ __getattr__ = lazy_names(
         "evaluations": "record_evaluations",
         "folder": "Run",
         "own_corpus": "with_own_corpus",
+        "progress": "TrainingLog TrainingProgress",
         "stop": "Stop",
-        "training": "Training TrainingContext TrainingProgress",
+        "training": "Training TrainingContext",
         "verification": "Verified verify",
     },
 )

@@ -35,10 +35,11 @@ from sottovoce.model.roles import Trainable
 from sottovoce.optim import State
 from sottovoce.privacy.ledger import Ledger, Mark
 from sottovoce.runs.display import Display, MakeDisplay, NoDisplay, Status
-from sottovoce.runs.documents import Checkpoint, Evaluation, RunConfig
+from sottovoce.runs.documents import Evaluation, RunConfig
 from sottovoce.runs.evaluations import record_evaluations
 from sottovoce.runs.folder import Run
 from sottovoce.runs.metrics_log import MetricsWriter
+from sottovoce.runs.progress import TrainingLog, TrainingProgress
 from sottovoce.runs.stop import Stop
 
 # Places of data may change when a run resumes (its own corpus moves with it): hashes tell whether it is the same data.
@@ -78,66 +79,6 @@ class TrainingContext:
     display: Display
     stop: Stop
     steps: int  # how many to take
-
-
-@dataclass(frozen=True)
-class TrainingProgress:
-    """How far a training is. A checkpoint holds it."""
-
-    step: int = 0  # how many are done
-    evaluated: int = -1  # how many were done at the last evaluation
-    saved: int = -1  # how many were done at the last checkpoint
-    best_wer: float | None = None
-    last_wer: float | None = None
-
-    @classmethod
-    def at(cls, checkpoint: Checkpoint) -> "TrainingProgress":
-        """Return the progress that a checkpoint holds."""
-        step = checkpoint.step
-        return cls(step, checkpoint.evaluated, step, checkpoint.best_wer, checkpoint.last_wer)
-
-    def after_evaluation(self, wer: float | None) -> "TrainingProgress":
-        """Return the progress after an evaluation; without a dev set there is no WER."""
-        if wer is None:
-            return replace(self, evaluated=self.step)
-        best = wer if self.best_wer is None else min(wer, self.best_wer)
-        return replace(self, evaluated=self.step, best_wer=best, last_wer=wer)
-
-    def checkpoint(self, optimizer_steps: int, ledger: Mark | None) -> Checkpoint:
-        """Return the document that holds this progress."""
-        return Checkpoint(
-            step=self.step,
-            optimizer_steps=optimizer_steps,
-            best_wer=self.best_wer,
-            last_wer=self.last_wer,
-            evaluated=self.evaluated,
-            ledger=ledger,
-        )
-
-
-@dataclass(frozen=True)
-class TrainingLog:
-    """The metrics of a run with the time since its first start, on rank 0; other processes write nothing."""
-
-    writer: MetricsWriter | None
-    began: float
-    timed: bool  # add the time to every line; in federated runs it depends on private data
-
-    @property
-    def elapsed_seconds(self) -> float:
-        """The seconds trained so far, those before a resumption included."""
-        return time.monotonic() - self.began
-
-    def write(self, step: int, line: Mapping[str, Any]) -> None:
-        """Add a line."""
-        if self.writer is not None:
-            elapsed = {"elapsed_seconds": self.elapsed_seconds} if self.timed else {}
-            self.writer.write({"step": step, **line, **elapsed})
-
-    def close(self) -> None:
-        """Close the metrics."""
-        if self.writer is not None:
-            self.writer.close()
 
 
 @dataclass
