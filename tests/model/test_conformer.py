@@ -4,7 +4,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from report_runs import NOISE, make_data, make_run
-from sottovoce.config import resolve
+from sottovoce.config import parse_setting, resolve
 from sottovoce.errors import ConfigError
 from sottovoce.model.conformer import Conformer, depthwise
 from sottovoce.model.conformer_options import ConformerOptions
@@ -138,9 +138,9 @@ def test_the_preset_is_as_large_as_tiny():
 
 def test_a_kernel_without_a_centre_is_refused():
     with pytest.raises(ConfigError, match=r"model.kernel=4 .* is not valid: .*expected an odd number"):
-        resolve("tiny-conformer", ["model.kernel=4"])
+        resolve("tiny-conformer", parse_setting("model.kernel=4"))
     with pytest.raises(ConfigError, match=r"There is no key 'model.norm'"):
-        resolve("tiny-conformer", ["model.norm=post"])
+        resolve("tiny-conformer", parse_setting("model.norm=post"))
 
 
 def test_it_learns_with_users_under_noise_and_is_loaded_again(tmp_path):

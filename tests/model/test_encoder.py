@@ -62,7 +62,7 @@ def data(tmp_path_factory):
 
 
 def test_a_configuration_takes_it_by_kind_and_as_an_instance():
-    config = resolve("tiny", GRU).config
+    config = resolve("tiny", *map(parse_setting, GRU)).config
     assert config.model == GruOptions()
     assert Config(model=GruOptions(width=5)).model_dump(mode="json")["model"] == {
         "kind": "gru",
@@ -71,14 +71,14 @@ def test_a_configuration_takes_it_by_kind_and_as_an_instance():
     }
     assert Config.model_validate(config.model_dump(mode="json")) == config
     with pytest.raises(ConfigError, match=r"There is no key 'model.wdth'. Did you mean 'model.width'\?"):
-        resolve("tiny", ["model={kind: gru, wdth: 8}"])
+        resolve("tiny", parse_setting("model={kind: gru, wdth: 8}"))
 
 
 def test_the_transformer_is_the_kind_of_a_model_that_names_none():
     assert resolve("tiny").config.model.kind == "transformer"
-    assert resolve("tiny", ["model.kind=transformer"]).config == resolve("tiny").config
+    assert resolve("tiny", parse_setting("model.kind=transformer")).config == resolve("tiny").config
     with pytest.raises(ConfigError, match=r"model.kind='lstm' .* is not valid: Expected .*gru.* or transformer"):
-        resolve("tiny", ["model.kind=lstm"])
+        resolve("tiny", parse_setting("model.kind=lstm"))
 
 
 def test_it_learns_centrally_and_with_users_under_noise(data, tmp_path):
@@ -119,7 +119,7 @@ def test_roles_and_sizes_have_defaults():
     assert flops_per_second(GruOptions(width=4), 10, 5.0) == {"parameters": pytest.approx(100 / 3 * 6 * parameters)}
     assert encoder.values_per_output(100) == (12 + 240) + (12 + 4) + (10 + 4)
     assert encoder.depth == 1
-    size = describe(resolve("tiny", GRU).config, "tensor", "en")
+    size = describe(resolve("tiny", *map(parse_setting, GRU)).config, "tensor", "en")
     assert (size.kind, size.blocks, size.parameters) == ("gru", 1, 3 * 8 * 240 + 3 * 8 * 8 + 6 * 8 + 8 * 30 + 30)
 
 

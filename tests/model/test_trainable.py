@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from report_runs import NOISE, make_data, make_run
-from sottovoce.config import resolve
+from sottovoce.config import parse_setting, resolve
 from sottovoce.data.batching import PaddedBatch
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError
@@ -63,10 +63,10 @@ def test_an_impossible_selection_lists_the_choices():
 
 def test_settings_take_a_name_or_a_list():
     for text, expected in (("all", "all"), ("ln", ("ln",)), ("[ln, output]", ("ln", "output")), ("[]", ())):
-        assert resolve("tiny", [f"federated.trainable={text}"]).config.federated.trainable == expected
+        assert resolve("tiny", parse_setting(f"federated.trainable={text}")).config.federated.trainable == expected
     for text in ("5", "[1]", "null"):
         with pytest.raises(ConfigError, match=r"federated.trainable=.* is not valid: .*expected all, or a list"):
-            resolve("tiny", [f"federated.trainable={text}"])
+            resolve("tiny", parse_setting(f"federated.trainable={text}"))
 
 
 def test_gradients_are_those_of_the_whole_model():
@@ -101,7 +101,7 @@ def test_frozen_tensors_keep_their_bits_under_noise_and_a_resumed_run_ends_the_s
 
 
 def test_frozen_tensors_come_from_the_seed_model(data, tmp_path):
-    seed = Recogniser.make(resolve("tiny", SMALL_MODEL).config.model, TOKENS).initialise(9)
+    seed = Recogniser.make(resolve("tiny", *map(parse_setting, SMALL_MODEL)).config.model, TOKENS).initialise(9)
     seed.save(tmp_path / "model.safetensors")
     run = (*RUN, f"data.seed_model={tmp_path}", "federated.central_steps=1", "federated.partition=kind")
     trained = load_recogniser(make_run("federated", tmp_path / "run", data, run))
@@ -111,7 +111,7 @@ def test_frozen_tensors_come_from_the_seed_model(data, tmp_path):
 
 def test_sizes_and_estimates_count_the_parameters_that_train():
     everything = describe(resolve("quick").config, "tensor", "en")
-    config = resolve("quick", ["federated.trainable=[ln]"]).config
+    config = resolve("quick", parse_setting("federated.trainable=[ln]")).config
     size = describe(config, "kind", "en")
     norms = (2 * 2 * 2 + 2) * 64
     assert (everything.trainable, size.parameters) == (everything.parameters, everything.parameters)
