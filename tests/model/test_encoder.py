@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from report_runs import NOISE, make_data, make_run
-from sottovoce.config import Config, resolve
+from sottovoce.config import Config, parse_setting, resolve
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.estimate.model_size import describe
