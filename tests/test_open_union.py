@@ -107,12 +107,12 @@ def test_two_kinds_of_one_name_are_refused():
     assert One is not Other
 
 
-def test_a_subclass_without_a_name_of_its_own_is_accepted_but_has_no_name():
+def test_a_subclass_without_a_name_of_its_own_is_refused():
     class Fancy(Circle):
         colour: str = "red"
 
     assert NAMED.members()["circle"] is Circle
-    assert Drawing(shape=Fancy()).model_dump()["shape"] == {"kind": "circle", "radius": 1.0, "colour": "red"}
+    assert errors_of(shape=Fancy())[0][1] == "Fancy needs a kind of its own, such as kind: Literal['mine']"
 
 
 def test_errors_name_the_precise_key():

@@ -16,7 +16,7 @@ from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
 from sottovoce.data.store import Store
 from sottovoce.distributed import Group, run_workers
-from sottovoce.errors import ConfigError
+from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.breakdown import break_down, group_columns
 from sottovoce.evaluation.scores import Breakdown
 from sottovoce.evaluation.scoring import evaluate as evaluate_rows
@@ -133,9 +133,13 @@ def _selection(speech: Speech, run: Path, role: str) -> Selection:
     if len(speech) == speech.store.info.speakers:
         return Selection(store=speech.store.path)
     make_folder(run)
-    path = run / f"{role}.txt"
-    with written_whole(path) as file:
-        file.writelines(f"{speaker}\n".encode() for speaker in speech.speakers)
+    path, content = run / f"{role}.txt", "".join(f"{speaker}\n" for speaker in speech.speakers).encode()
+    if path.exists() and (run / "config.json").exists():
+        if path.read_bytes() != content:
+            raise DataError(f"{path} names other speakers: {run} was started with them. Choose another folder.")
+    else:
+        with written_whole(path) as file:
+            file.write(content)
     return Selection(store=speech.store.path, speakers=path)
 
 

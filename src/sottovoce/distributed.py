@@ -71,10 +71,22 @@ class Group:
         return tensor
 
     def sum_to_leader_(self, tensor: Tensor) -> None:
-        """Replace the leader's tensor by the sum over all processes; the others' are void afterwards."""
-        if self.size > 1:
-            with _together():
-                dist.reduce(tensor, dst=0)
+        """Replace the leader's int64 tensor by the sum over all processes; the others' are void afterwards.
+
+        A reduction leaves finished parts of the sum on other processes, too. So the leader hides its own part behind
+        uniform random bits, modulo 2^64, and takes them away at the end: nobody else can read anything of the sum.
+        """
+        if self.size == 1:
+            return
+        mask = None
+        if self.leads:
+            bits = bytearray(os.urandom(tensor.numel() * tensor.element_size()))
+            mask = torch.frombuffer(bits, dtype=tensor.dtype).to(tensor.device).view(tensor.shape)
+            tensor.add_(mask)
+        with _together():
+            dist.reduce(tensor, dst=0)
+        if mask is not None:
+            tensor.sub_(mask)
 
     def broadcast_(self, tensor: Tensor) -> Tensor:
         """Replace a tensor by the leader's."""

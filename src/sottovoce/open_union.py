@@ -62,6 +62,10 @@ class OpenUnion:
     def validated(self, value: Any) -> BaseModel:
         """Return an instance as it is, and a mapping as an instance of the kind that its key names."""
         if isinstance(value, self.base):
+            name = getattr(value, self.key, None)
+            if self.members().get(str(name)) is not type(value):
+                problem = f"{type(value).__name__} needs a {self.key} of its own, such as {self.key}: Literal['mine']"
+                raise self._error((), value, problem)
             return value
         if not isinstance(value, Mapping):
             raise self._error((), value, f"Expected a mapping with {self.key}: {self._choices()}")

@@ -1,6 +1,9 @@
 """Extensions of one's own through the seams: a local rule with a state, an aggregator, a server optimizer."""
 
+import subprocess
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -195,3 +198,28 @@ def test_noise_with_a_memory_is_resumed_to_the_bit_and_its_memory_is_secret(make
         sv.train_federated(
             sv.preset("tiny", tree, {"federated": {"central_steps": 5}}), tmp_path / "twice", train=store
         )
+
+
+class Nameless(Sgd):
+    """A subclass without a name of its own: every file would call it its parent."""
+
+
+def test_an_extension_needs_a_name_of_its_own():
+    with pytest.raises(sv.ConfigError, match="Nameless needs a name of its own"):
+        resolve("tiny", {"federated": {"optimizer": Nameless()}})
+
+
+def test_nobody_but_the_leader_gets_anything_of_the_sum(tmp_path):
+    code = (
+        f"import sys; sys.path[:0] = [{str(Path(__file__).parents[1])!r}]\n"
+        "from pathlib import Path\n"
+        "from sottovoce.distributed import run_workers\n"
+        "import reducing\n"
+        "if __name__ == '__main__':\n"
+        f"    run_workers(reducing.leave_with_the_sum, (Path({str(tmp_path)!r}),), 2, 1)\n"
+    )
+    (tmp_path / "main.py").write_text(code)
+    subprocess.run([sys.executable, str(tmp_path / "main.py")], check=True)
+    leader, other = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
+    assert (leader == 7).all()
+    assert not (other == 7).any()

@@ -79,22 +79,27 @@ def test_noise_with_a_memory_goes_from_release_to_release_and_is_accounted_as_it
     assert "Noise: Cancelling, once per release" in statement(account)
 
 
-def test_drawing_again_leaves_the_memory_of_the_noise_as_it_was(tmp_path):
+def test_noise_with_a_memory_is_never_drawn_again_for_a_step(tmp_path):
     mech = make(Cancelling())
     ledger = Ledger(tmp_path / LEDGER_FILE, mech, header_of(mech), None)
     first = released(mech, 0, ledger=ledger)
-    memory = first.noise_state.vectors["last"].clone()
-    ledger.charge(1, 0, "f" * 64)  # step 1 was released on another sum before a kill
+    released(mech, 1, state=first.noise_state, ledger=ledger)
     again = Ledger(tmp_path / LEDGER_FILE, mech, header_of(mech), None)
-    second = released(mech, 1, state=first.noise_state, ledger=again)
-    assert torch.equal(first.noise_state.vectors["last"], memory)
-    by_hand = sums()
-    rng = stream(5, "noise", 1, 1)
-    after = Cancelling().add_(
-        by_hand, stds=mech.noise_stds, partition=PARTITION, rng=rng, state=NoiseState({"last": memory})
-    )
-    assert torch.equal(second.average, mech.average(by_hand))
-    assert torch.equal(second.noise_state.vectors["last"], after.vectors["last"])
+    same = released(mech, 1, state=first.noise_state, ledger=again)  # the same sum: the same release
+    assert again.releases == 2
+    assert torch.equal(same.average, released(mech, 1, state=first.noise_state).average)
+    with pytest.raises(PrivacyError, match="cannot be drawn again"):
+        released(mech, 1, total=sums(5), state=first.noise_state, ledger=again)
+    assert again.releases == 2
+
+
+def test_a_ledger_keeps_its_noise_mechanism(tmp_path):
+    for one, other in ((Cancelling(), Gaussian()), (Gaussian(), Cancelling())):
+        path = tmp_path / one.name / LEDGER_FILE
+        path.parent.mkdir()
+        Ledger(path, make(one), header_of(make(one)), None)
+        with pytest.raises(PrivacyError, match="begun with noise_mechanism="):
+            Ledger(path, make(other), header_of(make(other)), None)
 
 
 def test_a_header_is_read_as_it_was_written_and_names_only_noise_that_is_not_the_usual(tmp_path):

@@ -123,6 +123,8 @@ class FlatModel:
 def trainable_roles(encoder: Encoder, trainable: Trainable) -> dict[str, TensorRole]:
     """Return the roles of the tensors that train, by name; raise ConfigError where the selection is not possible."""
     roles = encoder.parameter_roles()
+    if set(roles) != {name for name, _ in encoder.named_parameters()}:
+        raise ConfigError(f"{type(encoder).__name__}.parameter_roles must name every parameter, and nothing else.")
     names = selected(trainable, roles)
     return {name: role for name, role in roles.items() if name in names}
 

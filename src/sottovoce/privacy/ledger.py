@@ -102,6 +102,11 @@ class Ledger:
         self._again.setdefault(step, []).append(aggregate)
         return True
 
+    def repeats(self, step: int, aggregate: str) -> bool:
+        """Return whether a release of this step was charged before a kill, with another noised sum."""
+        charged = self._again.get(step, [])
+        return bool(charged) and aggregate not in charged
+
     @property
     def epsilon(self) -> float | None:
         """Epsilon of all releases, by RDP; None without a guarantee."""
@@ -191,9 +196,10 @@ def require_same_mechanism(path: Path, header: LedgerHeader) -> None:
     lines = read_ledger(path) if path.exists() else []
     if not lines:
         return
-    for key, value in header.line().items():
-        if key not in _MAY_DIFFER and lines[0].get(key) != value:
+    begun, now = LedgerHeader.read(lines[0], path), header
+    for key in LedgerHeader.model_fields:
+        if key not in _MAY_DIFFER and getattr(begun, key) != getattr(now, key):
             raise PrivacyError(
-                f"{path} was begun with {key}={lines[0].get(key)}, not {value}: a run keeps its mechanism. Choose "
-                "another --run."
+                f"{path} was begun with {key}={getattr(begun, key)}, not {getattr(now, key)}: a run keeps its "
+                "mechanism. Choose another --run."
             )

@@ -172,6 +172,8 @@ class Mechanism:
             return None
         if self.privacy.clipping == "global":
             return (norm,)
+        if self.privacy.clipping not in ("uniform", "dim", "weighted"):
+            raise PrivacyError(f"privacy.clipping={self.privacy.clipping} has no bounds. Add them to `clip_norms`.")
         shares = [1.0] * len(sizes) if self.privacy.clipping == "uniform" else [float(size) for size in sizes]
         if self.privacy.clipping == "weighted":
             for group, weight in self.privacy.layer_weights.items():
@@ -182,7 +184,10 @@ class Mechanism:
                         "federated.partition=tensor or kind."
                     )
                 shares = [share * weight if belongs else share for share, belongs in zip(shares, inside, strict=True)]
-        return tuple(norm * math.sqrt(share / math.fsum(shares)) for share in shares)
+        norms = tuple(norm * math.sqrt(share / math.fsum(shares)) for share in shares)
+        if math.hypot(*norms) > norm * (1 + 1e-9):
+            raise PrivacyError(f"The bounds of the layers add up to {math.hypot(*norms):g}, more than C = {norm:g}.")
+        return norms
 
     @cached_property
     def resolution(self) -> float:

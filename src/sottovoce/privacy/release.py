@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from sottovoce.errors import PrivacyError
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import NoiseState
@@ -56,7 +57,8 @@ def release(
 
     After a kill, a step may be repeated with a different sum. Seeded noise that was already released on the first sum
     must not be used on the second: their difference would be free of noise. The ledger then refuses the draw, and the
-    noise is drawn again from another stream.
+    noise is drawn again from another stream. Noise with a memory accounts for the whole run at once, so a second
+    release of one step is refused.
     """
     diagnosed = mechanism.privacy.diagnostics
     mechanism.shrink_(total, cohort_weight)
@@ -64,6 +66,10 @@ def release(
 
     attempt = 0
     next_state = mechanism.add_noise_(total, _draw(mechanism, seed, t, attempt), noise_state)
+    if noise_state.vectors and ledger is not None and ledger.repeats(t, _digest(total)):
+        raise PrivacyError(
+            f"Step {t} was released before a kill, and noise with a memory cannot be drawn again. Start a new run."
+        )
     while ledger is not None and not ledger.charge(t, attempt, _digest(total)):
         mechanism.add_noise_(total, _draw(mechanism, seed, t, attempt), noise_state, sign=-1)
         attempt += 1

@@ -28,6 +28,7 @@ from sottovoce.files import make_folder, sync_folder, written_whole
 from sottovoce.model.recogniser import MODEL_FILE, Recogniser, load_recogniser
 from sottovoce.optim import State
 from sottovoce.privacy.epsilons import Epsilons
+from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
 from sottovoce.runs.documents import Checkpoint, Evaluation, Evaluations, Result, RunConfig
 from sottovoce.runs.metrics_log import MetricsLog
 
@@ -71,9 +72,12 @@ class Run:
 
     @property
     def epsilon(self) -> Epsilons:
-        """The privacy spent: of the result, or so far by RDP alone; unknown without a guarantee."""
-        result = self.result
-        return Epsilons(self.log.last_epsilon()) if result is None else result.epsilon
+        """The privacy spent: of the result, or so far by RDP, from the ledger; unknown without a guarantee."""
+        result, path = self.result, self.path / LEDGER_FILE
+        if result is not None or not path.exists():
+            return Epsilons() if result is None else result.epsilon
+        releases = [line for line in read_ledger(path) if "release" in line]
+        return Epsilons(releases[-1]["epsilon"] if releases else None)
 
     @property
     def log(self) -> MetricsLog:
@@ -151,6 +155,9 @@ class Run:
             self._link(BEST, name)
         self._link(LAST, name)
         self._remove_others()
+        for older in (self.path / CHECKPOINTS).glob(f"*/{NOISE_FILE}"):
+            if older.parent.name != name:  # the best model may be published, the memory of its noise never
+                older.unlink()
 
     def _free_name(self, name: str) -> str:
         """Return the name, or one like it: a step repeated after a kill must not touch a folder that is linked."""

@@ -63,13 +63,6 @@ class MetricsLog:
             file.writelines(json.dumps(line).encode() + b"\n" for line in kept)
         return max((line.get("elapsed_seconds", 0.0) for line in kept), default=0.0)
 
-    def last_epsilon(self) -> float | None:
-        """Return the epsilon of the last step; None without a guarantee."""
-        epsilon = None
-        for line in self.lines():
-            epsilon = line.get("epsilon", epsilon)
-        return epsilon
-
     def table(self) -> pa.Table:
         """Return the lines as a table with flat columns; see `Run.metrics`."""
         rows = [dict(_flat(line, ".")) for line in self.lines()]
