@@ -24,7 +24,7 @@ from sottovoce.randomness import Streams
 
 
 class GruOptions(EncoderOptions):
-    kind: Literal["gru"] = "gru"
+    kind: Literal["small-gru"] = "small-gru"
     width: int = 8
     shift: float = 0.1
     shapeless = frozenset({"shift"})
@@ -53,7 +53,7 @@ class Gru(Encoder):
 
 
 START = Recogniser.make(GruOptions(), TokenSet(("en",))).initialise(0)
-GRU = ("model={kind: gru, width: 8}",)
+GRU = ("model={kind: small-gru, width: 8}",)
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +65,13 @@ def test_a_configuration_takes_it_by_kind_and_as_an_instance():
     config = resolve("tiny", *map(parse_setting, GRU)).config
     assert config.model == GruOptions()
     assert Config(model=GruOptions(width=5)).model_dump(mode="json")["model"] == {
-        "kind": "gru",
+        "kind": "small-gru",
         "width": 5,
         "shift": 0.1,
     }
     assert Config.model_validate(config.model_dump(mode="json")) == config
     with pytest.raises(ConfigError, match=r"There is no key 'model.wdth'. Did you mean 'model.width'\?"):
-        resolve("tiny", parse_setting("model={kind: gru, wdth: 8}"))
+        resolve("tiny", parse_setting("model={kind: small-gru, wdth: 8}"))
 
 
 def test_the_transformer_is_the_kind_of_a_model_that_names_none():
@@ -86,7 +86,7 @@ def test_it_learns_centrally_and_with_users_under_noise(data, tmp_path):
         run = make_run(kind, tmp_path / kind, data, (*GRU, *more))
         model = load_recogniser(run)
         assert isinstance(model.encoder, Gru)
-        assert json.loads((run / "config.json").read_text())["config"]["model"]["kind"] == "gru"
+        assert json.loads((run / "config.json").read_text())["config"]["model"]["kind"] == "small-gru"
         assert not torch.equal(model.flat.theta, START.flat.theta)
     START.save(tmp_path / "model.safetensors")
     seeded = (*GRU, *NOISE, "privacy.clipping=dim", f"data.seed_model={tmp_path}", "model.shift=0.2")
@@ -120,12 +120,12 @@ def test_roles_and_sizes_have_defaults():
     assert encoder.values_per_output(100) == (12 + 240) + (12 + 4) + (10 + 4)
     assert encoder.depth == 1
     size = describe(resolve("tiny", *map(parse_setting, GRU)).config, "tensor", "en")
-    assert (size.kind, size.blocks, size.parameters) == ("gru", 1, 3 * 8 * 240 + 3 * 8 * 8 + 6 * 8 + 8 * 30 + 30)
+    assert (size.kind, size.blocks, size.parameters) == ("small-gru", 1, 3 * 8 * 240 + 3 * 8 * 8 + 6 * 8 + 8 * 30 + 30)
 
 
 def test_a_kind_that_nobody_defined_cannot_be_loaded(tmp_path):
     description = START.description()
-    assert description["model"]["kind"] == "gru"
+    assert description["model"]["kind"] == "small-gru"
     description["model"]["kind"] = "nobody's"
     path = tmp_path / "model.safetensors"
     save_file(dict(START.encoder.named_parameters()), path, {"sottovoce": json.dumps(description)})
