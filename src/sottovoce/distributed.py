@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
@@ -26,7 +26,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from sottovoce.errors import SottoError
-from sottovoce.processes import die_with_parent, leave, under_torchrun
+from sottovoce.processes import (
+    die_with_parent,
+    die_with_starter,
+    leave,
+    start_worker_server,
+    under_torchrun,
+    worker_context,
+)
 
 Result = TypeVar("Result")
 
@@ -165,7 +172,8 @@ def run_workers(function: Callable[..., None], arguments: tuple[Any, ...], worke
         with joined_group() as group:
             function(group, *arguments)
         return
-    context = multiprocessing.get_context("spawn")
+    context = worker_context()
+    start_worker_server(workers)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         processes = [
@@ -225,11 +233,10 @@ class _Worker:
     size: int
     threads: int
     folder: Path
-    parent: int = field(default_factory=os.getpid)
 
 
 def _run_worker(worker: _Worker, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    die_with_parent(worker.parent)
+    die_with_starter()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     torch.set_num_threads(worker.threads)
     rank, folder = worker.rank, worker.folder

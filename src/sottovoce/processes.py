@@ -1,4 +1,4 @@
-"""Worker processes for preparing data: ordered results, bounded memory, no orphaned processes."""
+"""Worker processes: how they start and end, and mapping over data in order with bounded memory."""
 
 import contextlib
 import ctypes
@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection, forkserver
+from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import NoReturn, TypeVar
 
 from sottovoce.errors import SottoError
@@ -35,6 +37,40 @@ def die_with_parent(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # the parent ended before the request
             os._exit(1)
+
+
+def die_with_starter() -> None:
+    """Kill this worker of `worker_context` when the process that started it ends for any reason.
+
+    A thread watches for it: the worker's parent is the server that forked it, and the server lives as long as a worker.
+    """
+    if (starter := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_die_after, args=(starter.sentinel,), daemon=True).start()
+
+
+def _die_after(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def worker_context() -> ForkServerContext | SpawnContext:
+    """Return how to start workers that need torch: forked from a server that has loaded it once, where there is one."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torch.distributed"])
+    return context
+
+
+def start_worker_server(workers: int) -> None:
+    """Let the server of `worker_context` load torch already, while this process loads it too."""
+    if workers == 1 or under_torchrun() or worker_context().get_start_method() != "forkserver":
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server inherits it: Ctrl-C must not stop its loading
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def under_torchrun() -> bool:

@@ -14,6 +14,7 @@ from sottovoce.config import Layer, Resolved, resolve
 from sottovoce.data.selection import Selection
 from sottovoce.errors import DataError
 from sottovoce.privacy.accounting import rounded_up
+from sottovoce.processes import start_worker_server
 
 if TYPE_CHECKING:
     from sottovoce.runs.display import Status
@@ -65,6 +66,7 @@ def central(
 
     Example: sotto train central tiny --train stores/digits@train.txt --dev stores/digits@heldout.txt --run runs/digits
     """
+    start_worker_server(workers)
     from sottovoce.api import train_central
 
     given = data_layers(train=train, dev=dev, test=test, seed_model=seed_model)
@@ -92,6 +94,7 @@ def federated(
 
     Example: sotto train federated quick --run runs/quick
     """
+    start_worker_server(workers)
     from sottovoce.api import train_federated
     from sottovoce.distributed import leads
     from sottovoce.runs.own_corpus import with_own_corpus

@@ -53,14 +53,14 @@ class Plan:
         return missing[0]
 
 
-def epsilon_of(plan: Plan, accounting: Accounting) -> float:
-    """Return the epsilon of a plan in which everything else is known."""
+def epsilon_of(plan: Plan, accounting: Accounting | Literal["rough"]) -> float:
+    """Return the epsilon of a plan in which everything else is known; `rough` is RDP with a few orders only."""
     population, cohort, sigma_dp, steps = plan.population, plan.cohort_size, plan.sigma_dp, plan.central_steps
     if population is None or cohort is None or sigma_dp is None or steps is None:
         raise ConfigError("Expected population, cohort_size, sigma_dp and central_steps.")
     spent = plain_mechanism(sigma_dp, cohort, population, plan.sampling).spent(steps)
-    if accounting == "rdp":
-        return rdp(spent, plan.target_delta).epsilon
+    if accounting != "pld":
+        return rdp(spent, plan.target_delta, ORDERS if accounting == "rdp" else ORDERS[::6]).epsilon
     found = pld(spent, plan.target_delta)
     if found.epsilon is None:
         raise PrivacyError(f"PLD is refused here: {found.reason}. Use RDP.")
@@ -76,11 +76,11 @@ def solve(plan: Plan, accounting: Accounting) -> Plan:
         raise ConfigError(f"Expected epsilon={plan.epsilon} > 0.")
     low, high = _range(plan, unknown)
     try:
-        roughly = float(getattr(_search(plan, unknown, low, high, "rdp", 1e-2), unknown))
+        roughly = float(getattr(_search(plan, unknown, low, high, "rough", 1e-2), unknown))
     except PrivacyError:  # RDP has a floor that PLD does not have
         return _search(plan, unknown, low, high, accounting, _PRECISION)
     # RDP is never below PLD, and mostly near it: a small range around its answer is tried first.
-    below, above = (1.1, 8) if unknown == "central_steps" else (8, 1.1)
+    below, above = (1.1, 1.5) if unknown == "central_steps" else (1.5, 1.1)
     near = (max(roughly / below, low), min(roughly * above, high))
     found = _search(plan, unknown, *near, accounting, _PRECISION)
     at_the_edge = any(math.isclose(float(getattr(found, unknown)), edge, rel_tol=1e-3) for edge in near)
@@ -96,7 +96,9 @@ def _range(plan: Plan, unknown: str) -> tuple[float, float]:
     return low, high
 
 
-def _search(plan: Plan, unknown: str, low: float, high: float, accounting: Accounting, precision: float) -> Plan:
+def _search(
+    plan: Plan, unknown: str, low: float, high: float, accounting: Accounting | Literal["rough"], precision: float
+) -> Plan:
     """Return the least costly value between low and high that keeps epsilon."""
     from scipy.optimize import brentq  # noqa: PLC0415 - slow to load
 
