@@ -12,6 +12,8 @@ from conftest import ROOT
 from sottovoce.config import resolve
 from sottovoce.data.preparation import prepare
 
+pytestmark = pytest.mark.xdist_group("examples")  # one process makes what these tests share
+
 EXAMPLES = ROOT / "examples"
 
 

@@ -34,18 +34,19 @@ def command_line(
 def run(words: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a command to its end: with one worker in this process, which saves seconds, otherwise as a process."""
     if words[: len(PYTHON) + 1] == [*PYTHON, "sottovoce"] and words[words.index("--workers") + 1] == "1":
-        return _run_here(words)
+        return run_here(words[len(PYTHON) + 1 :])
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
 
 
-def _run_here(words: list[str]) -> subprocess.CompletedProcess[str]:
+def run_here(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run the words of a `sotto` command in this process."""
     out, err, before = io.StringIO(), io.StringIO(), sys.argv
-    sys.argv = ["sotto", *words[len(PYTHON) + 1 :]]
+    sys.argv = ["sotto", *words]
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             command_line_of_sotto()
     except SystemExit as leaving:
-        return subprocess.CompletedProcess(words, int(leaving.code or 0), out.getvalue(), err.getvalue())
+        return subprocess.CompletedProcess(sys.argv, int(leaving.code or 0), out.getvalue(), err.getvalue())
     finally:
         sys.argv = before
     raise AssertionError("a command ends by SystemExit")

@@ -28,6 +28,9 @@ from sottovoce.model.recogniser import MODEL_FILE
 from sottovoce.privacy.accounting import Event, pld, rdp, rounded_up
 from sottovoce.processes import no_progress
 from sottovoce.reports.markdown import write_section
+from trainings import run_here
+
+pytestmark = pytest.mark.xdist_group("bench")  # one process makes what these tests share
 
 TINY = """
 about: a benchmark for tests
@@ -74,15 +77,16 @@ def preset(tmp_path_factory):
 def out(tmp_path_factory, preset):
     """Everything trained once, by the command."""
     folder = tmp_path_factory.mktemp("out")
-    done = sotto("bench", "run", preset, "--out", folder, "--results", folder / "results.md", "--json")
+    done = sotto(
+        "bench", "run", preset, "--out", folder, "--results", folder / "results.md", "--workers", "1", "--json"
+    )
     assert done.returncode == 0, done.stderr
     (folder / "shown.json").write_text(done.stdout)
     return folder
 
 
-def sotto(*words, **options):
-    command = [sys.executable, "-m", "sottovoce", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+def sotto(*words):
+    return run_here([*map(str, words)])
 
 
 def jobs_of(preset, out, seeds=1):
@@ -150,7 +154,7 @@ def test_what_has_run_is_not_run_again(out, preset):
     jobs = jobs_of(preset, out)
     assert all(map(is_done, jobs.values()))
     before = _written(out)
-    again = sotto("bench", "run", preset, "--out", out)
+    again = sotto("bench", "run", preset, "--out", out, "--workers", "1")
     assert again.returncode == 0
     assert "0 of 4 runs are left" in again.stderr
     assert _written(out) == before
@@ -284,9 +288,8 @@ def test_a_killed_benchmark_goes_on_and_ends_with_the_same_bits(out, preset, tmp
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert sotto("bench", "run", preset, "--out", tmp_path, "--workers", "1").returncode == 0
-    assert sotto("bench", "run", preset, "--out", tmp_path / "whole", "--workers", "1").returncode == 0
     for job in jobs_of(preset, out).values():
-        one, other = (folder / "runs" / job.folder.name for folder in (tmp_path / "whole", tmp_path))
+        one, other = (folder / "runs" / job.folder.name for folder in (out, tmp_path))
         assert sha256_of(other / "last" / MODEL_FILE) == sha256_of(one / "last" / MODEL_FILE)
 
 

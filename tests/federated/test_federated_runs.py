@@ -166,13 +166,13 @@ def kill_at_random(words: list[str], folder: Path, kills: int, steps: int, *, gr
 
 @pytest.mark.parametrize(("kills", "group"), [(2, False), pytest.param(2, True, marks=pytest.mark.slow)])
 def test_killed_at_random_moments_it_ends_with_the_same_bits(command, tmp_path, kills, group):
-    more = ("federated.central_steps=50", "federated.evaluate_every=25")
+    more = ("federated.central_steps=30", "federated.evaluate_every=15")
     assert run(command("whole", *more)).returncode == 0
-    kill_at_random(command("killed", *more, workers=2), tmp_path / "killed", kills, 50, group=group)
+    kill_at_random(command("killed", *more, workers=2), tmp_path / "killed", kills, 30, group=group)
     finished = run(command("killed", *more, workers=2))
     assert finished.returncode == 0, finished.stderr
     assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
-    assert [line["step"] for line in steps_of(tmp_path / "killed")] == list(range(1, 51))
+    assert [line["step"] for line in steps_of(tmp_path / "killed")] == list(range(1, 31))
     # What was done again gave the same noised sums: nothing was charged twice, and the ledgers are the same.
     ledgers = [(tmp_path / name / "ledger.jsonl").read_bytes() for name in ("whole", "killed")]
     assert ledgers[0] == ledgers[1]
@@ -189,13 +189,13 @@ def test_killed_very_often_it_ends_with_the_same_bits(command, tmp_path, kills, 
 
 
 def test_stopped_and_going_on_it_ends_with_the_same_bits(command, tmp_path):
-    more = ("federated.central_steps=40", "federated.evaluate_every=20")
+    more = ("federated.central_steps=24", "federated.evaluate_every=12")
     assert run(command("whole", *more)).returncode == 0
     process = started(command("stopped", *more, workers=2), tmp_path / "stopped")
     process.terminate()
     assert process.wait(timeout=60) == 0
     step = json.loads((tmp_path / "stopped" / "last" / "checkpoint.json").read_text())["step"]
-    assert step == len(steps_of(tmp_path / "stopped")) < 40
+    assert step == len(steps_of(tmp_path / "stopped")) < 24
     assert run(command("stopped", *more)).returncode == 0
     assert digests(tmp_path / "stopped") == digests(tmp_path / "whole")
 
@@ -240,7 +240,7 @@ def ledger_of(folder: Path) -> list[dict]:
 
 
 def test_secure_randomness_does_not_repeat_and_what_is_done_again_is_charged_again(command, tmp_path):
-    secure = ("randomness.source=secure", "federated.central_steps=30", "federated.evaluate_every=30")
+    secure = ("randomness.source=secure", "federated.central_steps=12", "federated.evaluate_every=12")
     for name, workers in (("one", 1), ("two", 2)):
         process = started(command(name, *secure, workers=workers), tmp_path / name)
         process.kill()
@@ -254,7 +254,7 @@ def test_secure_randomness_does_not_repeat_and_what_is_done_again_is_charged_aga
         assert finished.returncode == 0, finished.stderr
         assert "simulation" not in metrics(tmp_path / name)[0]["guarantee"]
         again = [line["step"] for line in ledger_of(tmp_path / name) if "release" in line]
-        assert again == [*charged, *range(saved, 30)]
+        assert again == [*charged, *range(saved, 12)]
         assert json.loads((tmp_path / name / "result.json").read_text())["releases"] == len(again)
     assert digests(tmp_path / "one") != digests(tmp_path / "two")
 

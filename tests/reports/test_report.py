@@ -27,6 +27,8 @@ from sottovoce.reports.reading.run_groups import group_runs
 from sottovoce.reports.sections import lead_sentences
 from sottovoce.reports.sections.privacy_statement import as_html
 
+pytestmark = pytest.mark.xdist_group("reports")  # one process makes what these tests share
+
 
 @pytest.fixture(scope="module")
 def report():

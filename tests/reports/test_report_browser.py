@@ -19,7 +19,10 @@ from report_runs import four_runs
 BROWSER = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs a browser: install Debian's chromium")
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="needs a browser: install Debian's chromium"),
+    pytest.mark.xdist_group("reports"),  # one process makes the runs for all tests of the report
+]
 WIDTHS, SCHEMES = (390, 1280), ("light", "dark")
 
 
