@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint bench docs clean
+.PHONY: demo test test-slow lint bench bench-peers docs clean
 
 demo: $(VENV)/.ready
 	$(BIN)/sotto demo
@@ -24,6 +24,10 @@ bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/federated.py
+
+# The same federated work under Sottovoce, pfl, Flower and a bare loop; installs the others below build/ (an hour).
+bench-peers: $(VENV)/.ready
+	$(BIN)/python benchmarks/peers/compare.py --out docs/performance.md
 
 # The pages of docs/ and the reference of the Python API as a site: build/site/index.html, readable without a network.
 docs: $(VENV)/.ready-docs
