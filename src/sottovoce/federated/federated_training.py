@@ -25,6 +25,7 @@ from sottovoce.privacy.accounting import pld, rounded_up
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, epsilon_after, require_same_mechanism
 from sottovoce.privacy.ledger_header import LedgerHeader
+from sottovoce.privacy.ledger_lines import RunEnd
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import NoiseState
 from sottovoce.randomness import stream
@@ -206,8 +207,7 @@ def _conclude(training: Training, mechanism: Mechanism, users: Population, test:
     if ledger is None:
         return
     spent = Epsilons(ledger.epsilon, _tight_epsilon(config, mechanism, ledger))
-    numbers = {"releases": ledger.releases, "epsilon_rdp": spent.rdp, "epsilon_pld": spent.pld}
-    ledger.note({"finished": progress.step, **numbers})
+    ledger.note(RunEnd(finished=progress.step, releases=ledger.releases, epsilon_rdp=spent.rdp, epsilon_pld=spent.pld))
     Result(
         steps=progress.step,
         dev_wer=progress.last_wer,

@@ -4,14 +4,13 @@ Everything is read from the ledger; nothing comes from the model or from private
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sottovoce.errors import DataError, PrivacyError
 from sottovoce.privacy.accounting import Spent, deltas, pld, rdp, require_delta, rounded_up
-from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
+from sottovoce.privacy.ledger import LEDGER_FILE, LedgerContent, read_ledger
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism
 
@@ -21,12 +20,25 @@ FALSE_POSITIVES = (0.001, 0.01, 0.1)
 
 @dataclass(frozen=True)
 class Account:
-    """The content of a run's ledger."""
+    """A run and its ledger, for questions about the privacy that it has spent."""
 
     run: Path
-    header: LedgerHeader
-    releases: int
-    changes: tuple[Mapping[str, Any], ...] = ()
+    content: LedgerContent
+
+    @property
+    def path(self) -> Path:
+        """The ledger's file."""
+        return self.run / LEDGER_FILE
+
+    @property
+    def header(self) -> LedgerHeader:
+        """The mechanism, and what it protects."""
+        return self.content.header
+
+    @property
+    def releases(self) -> int:
+        """The number of releases."""
+        return len(self.content.releases)
 
     @property
     def spent(self) -> Spent:
@@ -50,11 +62,10 @@ def open_account(run: Path) -> Account:
     path = run / LEDGER_FILE
     if not path.is_file():
         raise DataError(f"There is no {path}. Give the folder of a federated run.")
-    lines = read_ledger(path)
-    if not lines:
+    content = read_ledger(path)
+    if content is None:
         raise DataError(f"{path} is empty. Give the folder of a federated run that was started.")
-    changes = tuple(line["now"] for line in lines if "now" in line)
-    return Account(run, LedgerHeader.read(lines[0], path), sum("release" in line for line in lines), changes)
+    return Account(run, content)
 
 
 @dataclass(frozen=True)
@@ -185,7 +196,8 @@ def _mechanism(account: Account) -> str:
         f"Seed model: {header.seed_model or 'none'}.",
         f"Code: {header.code}; configuration sha256 {header.config}.",
     ]
-    lines += [f"Later: {', '.join(f'{key} {value}' for key, value in change.items())}." for change in account.changes]
+    for change in account.content.changes:
+        lines.append(f"Later: {', '.join(f'{key} {value}' for key, value in change.line().items())}.")
     return "".join(f"- {line}\n" for line in lines)
 
 

@@ -76,8 +76,8 @@ class Run:
         result, path = self.result, self.path / LEDGER_FILE
         if result is not None or not path.exists():
             return Epsilons() if result is None else result.epsilon
-        releases = [line for line in read_ledger(path) if "release" in line]
-        return Epsilons(releases[-1]["epsilon"] if releases else None)
+        content = read_ledger(path)
+        return Epsilons(content.releases[-1].epsilon if content is not None and content.releases else None)
 
     @property
     def log(self) -> MetricsLog:
