@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.reports.drawing.charts import log_ticks, thinned
 from sottovoce.reports.drawing.numbers import count, epsilon, number, percent
 from sottovoce.reports.reading.convergence import WHOLE, BoundEstimates, bound_terms
-from sottovoce.reports.reading.extrapolated_claims import Epsilons, read_claim
 from sottovoce.reports.reading.layers import Place, Pooled, imbalance_of, place_of, pooled
 from sottovoce.reports.reading.run_groups import RunGroup
 from sottovoce.reports.sections.layer_figures import layer_picture
 from sottovoce.reports.sections.speakers import worst_tenth
+from sottovoce.runs.documents import ClaimedEpsilon
 
 
 def test_numbers_are_readable_and_epsilon_is_never_rounded_down():
@@ -80,8 +81,9 @@ def test_kinds_of_layers_come_in_the_order_of_the_model():
 def test_the_tightest_epsilon_is_the_smaller_bound():
     assert Epsilons(3.0, 2.5).tightest == 2.5
     assert Epsilons(3.0, None).tightest == 3.0
-    assert read_claim({"cohort_size": 2, "epsilon_rdp": 3.0, "epsilon_pld": None}).epsilons == Epsilons(3.0, None)
-    assert read_claim({}).epsilons is None
+    sizes = {"cohort_size": 2, "population": 4, "central_steps": 1}
+    assert ClaimedEpsilon(**sizes, epsilon_rdp=3.0, epsilon_pld=None).epsilon == Epsilons(3.0, None)
+    assert ClaimedEpsilon(**sizes).epsilon.tightest is None
 
 
 @given(st.floats(-12, 12), st.floats(0.01, 20))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from sottovoce.reports.reading.metrics import Line
 from sottovoce.reports.reading.records import RunRecord
+from sottovoce.runs.metrics_log import Line
 
 ReadLayers = Callable[[Line], Mapping[str, float | None]]
 """Reads a value for every layer from a line of the metrics."""

@@ -44,7 +44,7 @@ def _identity(run: RunRecord) -> dict[str, str]:
     identity = {"folder": str(run.path), "seed": str(run.setting("seed"))}
     if run.trainable is not None:
         identity["trained parameters"] = ", ".join(run.trainable)
-    identity |= {f"sha256 of {name}": str(value) for name, value in run.data.items() if value}
+    identity |= {f"sha256 of {name}": str(value) for name, value in run.config.data.items() if value}
     ledger = read_ledger(run.path / LEDGER_FILE) if run.has_ledger else None
     if ledger is not None:
         identity |= {"trained with": ledger.header.code, "sha256 of its configuration": ledger.header.config}
@@ -54,7 +54,9 @@ def _identity(run: RunRecord) -> dict[str, str]:
 
 def _settings(run: RunRecord) -> list[tuple[str, str, str]]:
     """Return every setting with its value and the source of the value."""
-    return [(key, json.dumps(value), run.sources.get(key, "default")) for key, value in _leaves(run.config)]
+    return [
+        (key, json.dumps(value), run.config.sources.get(key, "default")) for key, value in _leaves(run.config.config)
+    ]
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
