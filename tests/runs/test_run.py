@@ -13,6 +13,7 @@ from report_runs import NOISE, make_data, make_run
 from sottovoce.errors import DataError
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.runs import Run, Stop
+from sottovoce.runs.metrics_log import METRICS_FILE, MetricsLog
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +119,15 @@ def test_a_training_in_a_thread_leaves_signals_alone():
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize(
+    "timed",
+    [lambda seconds: {"elapsed_seconds": seconds}, lambda seconds: {"not_private": {"elapsed_seconds": seconds}}],
+)
+def test_the_time_of_a_resumed_run_continues(tmp_path, timed):
+    lines = [{"step": 0, "guarantee": "none"}, *({"step": step, "lr": 0.1, **timed(10.0 * step)} for step in (1, 2, 3))]
+    (tmp_path / METRICS_FILE).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert MetricsLog(tmp_path).cut(2, -1) == 20.0
+    assert list(MetricsLog(tmp_path).lines()) == lines[:3]
+    assert MetricsLog(tmp_path).cut(0, -1) == 0.0

@@ -70,7 +70,7 @@ class MetricsLog:
                 kept.append(line)
         with written_whole(self.path) as file:
             file.writelines(json.dumps(line).encode() + b"\n" for line in kept)
-        return max((line.get("elapsed_seconds", 0.0) for line in kept), default=0.0)
+        return max(map(_elapsed_seconds, kept), default=0.0)
 
     def table(self) -> pa.Table:
         """Return the lines as a table with flat columns; see `Run.metrics`."""
@@ -101,6 +101,14 @@ class MetricsWriter:
         self._file.close()
         if self._events is not None:
             self._events.close()
+
+
+def _elapsed_seconds(line: Line) -> float:
+    """Return the seconds trained until a line was written; federated runs keep them under `not_private`."""
+    for place in (line, line.get("not_private")):
+        if isinstance(place, Mapping) and "elapsed_seconds" in place:
+            return float(place["elapsed_seconds"])
+    return 0.0
 
 
 def _flat(line: Line, between: str, prefix: str = "") -> Iterator[tuple[str, float | str | None]]:
