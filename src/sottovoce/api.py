@@ -272,4 +272,13 @@ def plan(
     Example: `sv.plan(cohort_size=204_800, sigma_dp=1e-5, central_steps=2000, epsilon=10).population`
     """
     require_delta(target_delta)
-    return solve(Plan(population, cohort_size, sigma_dp, central_steps, epsilon, target_delta, sampling), accounting)
+    given = Plan(
+        population=population,
+        cohort_size=cohort_size,
+        sigma_dp=sigma_dp,
+        central_steps=central_steps,
+        epsilon=epsilon,
+        target_delta=target_delta,
+        sampling=sampling,
+    )
+    return solve(given, accounting)

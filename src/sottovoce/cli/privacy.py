@@ -174,7 +174,15 @@ def plan(
     from sottovoce.privacy.planner import Plan, epsilon_grid, solve
 
     require_delta(target_delta)
-    given = Plan(population, cohort_size, sigma_dp, central_steps, epsilon, target_delta, sampling)
+    given = Plan(
+        population=population,
+        cohort_size=cohort_size,
+        sigma_dp=sigma_dp,
+        central_steps=central_steps,
+        epsilon=epsilon,
+        target_delta=target_delta,
+        sampling=sampling,
+    )
     unknown = given.unknown
     solved = solve(given, accounting)
     reached = solve(replace(solved, epsilon=None), accounting)

@@ -34,7 +34,7 @@ _HASHED_PER_SECOND = 1.7e9
 _GUESSED_FACTOR = 2.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Estimate:
     """The cost of a run. Bytes are those of one process; times are expected values with a range (see `factor`)."""
 
@@ -145,7 +145,7 @@ def estimate(
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Pace:
     per_central_step: float
     per_local_step: float
@@ -160,7 +160,13 @@ def _pace(config: Config, size: ModelSize, device: Device, precision: Precision)
     The paper's rows are all of one model, so how its fixed times change with the model is an assumption.
     """
     if device.seconds_per_flop is not None:
-        return _Pace(0.0, 0.0, device.seconds_per_flop, _GUESSED_FACTOR, f"this machine: {device.measured_on}")
+        return _Pace(
+            per_central_step=0.0,
+            per_local_step=0.0,
+            per_flop=device.seconds_per_flop,
+            factor=_GUESSED_FACTOR,
+            basis=f"this machine: {device.measured_on}",
+        )
     if precision not in device.tflops:
         raise ConfigError(f"{device.name} has no peak in {precision}. It has: {', '.join(device.tflops)}.")
     calibration, paper = calibrate(), resolve(PAPER_MODEL).config
@@ -176,11 +182,11 @@ def _pace(config: Config, size: ModelSize, device: Device, precision: Precision)
     ]
     basis = f"the pace of the paper's runs ({A100.name}, {PAPER_PRECISION})"
     return _Pace(
-        fit.per_central_step * size.trainable / paper_size.trainable,
-        fit.per_local_step * size.blocks / paper_size.blocks,
-        seconds_per_flop(device, precision, fit.per_flop),
-        max(calibration.factor, _GUESSED_FACTOR if other else 1.0),
-        f"{basis}, extrapolated to {', '.join(other)}" if other else basis,
+        per_central_step=fit.per_central_step * size.trainable / paper_size.trainable,
+        per_local_step=fit.per_local_step * size.blocks / paper_size.blocks,
+        per_flop=seconds_per_flop(device, precision, fit.per_flop),
+        factor=max(calibration.factor, _GUESSED_FACTOR if other else 1.0),
+        basis=f"{basis}, extrapolated to {', '.join(other)}" if other else basis,
     )
 
 

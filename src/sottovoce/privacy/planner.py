@@ -29,7 +29,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The numbers that epsilon depends on. One of the first five is unknown (None) until it is solved for."""
 
