@@ -26,9 +26,8 @@ from sottovoce.federated.federated_training import train_federated as federated_
 from sottovoce.files import make_folder, written_whole
 from sottovoce.model.hardware import Hardware
 from sottovoce.model.recogniser import Recogniser, load_recogniser
-from sottovoce.privacy.accounting import pld, rdp, require_delta
+from sottovoce.privacy.claims import claim_for
 from sottovoce.privacy.epsilons import Epsilons
-from sottovoce.privacy.mechanism import plain_mechanism
 from sottovoce.privacy.planner import Accounting, Plan, solve
 from sottovoce.privacy.privacy_options import Sampling
 from sottovoce.processes import Progress, no_progress
@@ -251,9 +250,15 @@ def epsilon(
 
     Example: `sv.epsilon(sigma_dp=3e-6, cohort_size=204_800, population=69_506_000, central_steps=2034).tightest`
     """
-    require_delta(target_delta)
-    spent = plain_mechanism(sigma_dp, cohort_size, population, sampling).spent(central_steps)
-    return Epsilons(rdp(spent, target_delta).epsilon, pld(spent, target_delta).epsilon)
+    claim = claim_for(
+        sigma_dp=sigma_dp,
+        cohort_size=cohort_size,
+        population=population,
+        central_steps=central_steps,
+        target_delta=target_delta,
+        sampling=sampling,
+    )
+    return claim.accounted.epsilons
 
 
 def plan(
@@ -271,7 +276,6 @@ def plan(
 
     Example: `sv.plan(cohort_size=204_800, sigma_dp=1e-5, central_steps=2000, epsilon=10).population`
     """
-    require_delta(target_delta)
     given = Plan(
         population=population,
         cohort_size=cohort_size,

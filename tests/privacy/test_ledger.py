@@ -1,14 +1,17 @@
 """A ledger: what it charges, and that whatever is changed in it is found."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ledgers import append_line, charged, checkpoint, header_of, mechanism, opened
-from sottovoce.errors import DataError, PrivacyError
-from sottovoce.privacy.accounting import rdp
-from sottovoce.privacy.claims import claim_at, composed, open_account, statement, true_positives
+from sottovoce.errors import ConfigError, DataError, PrivacyError
+from sottovoce.privacy.accounting import Event, Spent, deltas, pld, rdp, rounded_up
+from sottovoce.privacy.claims import FALSE_POSITIVES, claim_at, composed, open_account, statement, true_positives
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark, read_ledger
 from sottovoce.privacy.ledger_lines import RunEnd
 from sottovoce.privacy.privacy_options import Budget
@@ -103,6 +106,46 @@ def test_the_end_of_a_run_is_checked(tmp_path):
     ledger.note(RunEnd(**{"finished": 4, **spent, "epsilon_pld": 0.01}))
     with pytest.raises(PrivacyError, match="it says epsilon_pld"):
         verify(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("z", "sampling_prob"),
+    [
+        *((z, 1.0) for z in (0.1, 0.2, 0.26, 0.3, 0.35, 0.4, 0.6, 2.0)),
+        *(pytest.param(z, 0.5, marks=pytest.mark.slow) for z in (0.1, 0.26, 0.4, 2.0)),
+    ],
+)
+def test_a_certain_accusation_is_found_without_the_whole_curve(z, sampling_prob):
+    spent = Spent({Event(z, sampling_prob): 4}, 1e-3)
+    for rate in FALSE_POSITIVES:
+        highest = math.log(1 / rate)
+        epsilons = [highest * place / 400 for place in range(401)]
+        bounds = np.exp(epsilons) * rate + deltas(spent, epsilons)
+        whole = min(1.0, min(1.0, *bounds) * math.exp(spent.extra))
+        quick = true_positives(spent, rate)
+        assert rounded_up(100 * quick) == rounded_up(100 * whole)
+        assert quick == pytest.approx(whole, abs=1e-12) if quick < 1 else whole > 0.999
+
+
+def test_the_statement_says_where_delta_is_too_large(tmp_path):
+    charged(tmp_path / "a")
+    assert "Caution" not in statement(open_account(tmp_path / "a"))
+    mech = mechanism()
+    large = replace(mech, privacy=mech.privacy.model_copy(update={"target_delta": 1e-3}))
+    charged(tmp_path / "b", 1, large)
+    assert "**Caution:** delta 0.001 is not below 1/K = 0.001" in statement(open_account(tmp_path / "b"))
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, 2.0])
+def test_a_delta_that_is_no_probability_below_one_is_refused(tmp_path, delta):
+    spent = mechanism().spent(1)
+    for account in (rdp, pld):
+        with pytest.raises(ConfigError, match="target_delta"):
+            account(spent, delta)
+    line = {"previous": "0" * 64, **header_of(mechanism()).line(), "target_delta": delta}
+    (tmp_path / LEDGER_FILE).write_text(json.dumps(line) + "\n")
+    with pytest.raises(PrivacyError, match="the header is damaged at target_delta"):
+        open_account(tmp_path)
 
 
 RELEASE = {"release": 5, "step": 4, "epsilon": 99.0, "aggregate": "0" * 64}

@@ -121,12 +121,14 @@ def test_a_training_in_a_thread_leaves_signals_alone():
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-@pytest.mark.parametrize(
-    "timed",
-    [lambda seconds: {"elapsed_seconds": seconds}, lambda seconds: {"not_private": {"elapsed_seconds": seconds}}],
-)
-def test_the_time_of_a_resumed_run_continues(tmp_path, timed):
-    lines = [{"step": 0, "guarantee": "none"}, *({"step": step, "lr": 0.1, **timed(10.0 * step)} for step in (1, 2, 3))]
+@pytest.mark.parametrize("private", [False, True])
+def test_the_time_of_a_resumed_run_continues(tmp_path, private):
+    times = [{"elapsed_seconds": 10.0 * step} for step in (1, 2, 3)]
+    timed = [{"not_private": time} if private else time for time in times]
+    lines = [
+        {"step": 0, "guarantee": "none"},
+        *({"step": step, "lr": 0.1, **time} for step, time in enumerate(timed, 1)),
+    ]
     (tmp_path / METRICS_FILE).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     assert MetricsLog(tmp_path).cut(2, -1) == 20.0
     assert list(MetricsLog(tmp_path).lines()) == lines[:3]

@@ -21,7 +21,7 @@ from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.process_aggregator import ProcessAggregator
 from sottovoce.federated.seed import describe_seed_model
-from sottovoce.privacy.accounting import pld, rounded_up
+from sottovoce.privacy.accounting import delta_caution, pld, rounded_up
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, epsilon_after, require_same_mechanism
 from sottovoce.privacy.ledger_header import LedgerHeader
@@ -159,9 +159,11 @@ def _guarantee(config: Config, mechanism: Mechanism, epsilon: Epsilons, users: P
     by_pld = "" if epsilon.pld is None else f", {rounded_up(epsilon.pld)} (PLD)"
     seeded_by = "" if config.data.seed_model is None else "; beyond what the seed model reveals"
     simulated = " (seeded randomness: a simulation)" if mechanism.source == "seeded" else ""
+    caution = delta_caution(config.privacy.target_delta, mechanism.population)
+    cautioned = "" if caution is None else f"; caution: {caution.removesuffix('.')}"
     return (
         f"epsilon {rounded_up(epsilon.rdp)} (RDP){by_pld} at delta {config.privacy.target_delta:g}; unit: all audio of "
-        f"one {users.unit}; adjacency: {mechanism.adjacency}{seeded_by}{simulated}"
+        f"one {users.unit}; adjacency: {mechanism.adjacency}{seeded_by}{simulated}{cautioned}"
     )
 
 

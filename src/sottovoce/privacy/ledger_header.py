@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.accounting import Adjacency, Spent
@@ -28,7 +28,7 @@ class LedgerHeader(BaseModel):
     guarantee: str  # "epsilon", or "none: " and the reason
     unit: str
     adjacency: Adjacency | None  # None without a guarantee
-    target_delta: float
+    target_delta: float = Field(gt=0, lt=1)
     population: int
     cohort_size: float
     sampling: Sampling
