@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sottovoce.model.flat import make_partition
+from sottovoce.model.roles import TensorRole, role_by_name
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.reports.drawing.charts import log_ticks, thinned
 from sottovoce.reports.drawing.numbers import count, epsilon, number, percent
@@ -67,6 +69,30 @@ def test_layers_of_every_partition_have_a_place():
     assert place_of("blocks.3") == Place("block", "", 3)
     assert place_of("w1") == Place("w1", "", None)
     assert place_of("conv.weight") == Place("rest", "", None)
+
+
+def test_layers_of_another_encoder_are_placed_by_its_roles():
+    tensors = ["stem.weight", "layers.0.attention.key.weight", "layers.0.attention.query.weight", "layers.1.mlp.bias"]
+    roles = [role_by_name(tensor, {}) for tensor in tensors]
+    placed = {
+        name: [place_of(layer, partition) for layer in partition.layers]
+        for name in ("tensor", "block", "kind")
+        if (partition := make_partition(tensors, [1] * 4, name, roles))
+    }
+    assert placed["tensor"] == [
+        Place("rest", "", None),
+        Place("attention.key", "weight", 0),
+        Place("attention.query", "weight", 0),
+        Place("mlp", "bias", 1),
+    ]
+    assert placed["block"] == [Place("stem", "", None), Place("block", "", 0), Place("block", "", 1)]
+    kinds = make_partition([*tensors, "layers.1.attention.key.weight"], [1] * 5, "kind")
+    assert [place_of(layer, kinds) for layer in kinds.layers[:2]] == [
+        Place("rest", "", None),
+        Place("attention", "", None),
+    ]
+    own = make_partition(["a", "b"], [1, 1], "tensor", [TensorRole("blocks.2", "gate"), TensorRole("blocks.2", "up")])
+    assert [place_of(layer, own) for layer in own.layers] == [Place("gate", "", 2), Place("up", "", 2)]
 
 
 def test_kinds_of_layers_come_in_the_order_of_the_model():
