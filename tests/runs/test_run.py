@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from report_runs import NOISE, make_data, make_run
+from sottovoce.api import Model, load
 from sottovoce.errors import DataError
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.runs import Run, Stop
@@ -83,11 +84,12 @@ def test_metrics_of_a_run_that_is_still_writing(folder, tmp_path):
 def test_models_are_the_best_and_the_last(folder):
     run = Run(folder / "central")
     for which in ("best", "last"):
-        tensors = run.model(which).flat.theta
+        tensors = run.model(which).recogniser.flat.theta
         assert tensors.numel() > 0
     alone = Run(folder / "without-dev")
     assert not (alone.path / "best").exists()
-    assert alone.model().flat.theta.equal(alone.model("last").flat.theta)
+    assert alone.model().recogniser.flat.theta.equal(alone.model("last").recogniser.flat.theta)
+    assert type(alone.model()) is type(load(alone.path)) is Model
 
 
 def test_a_folder_that_is_no_run_says_so(tmp_path):
