@@ -47,7 +47,7 @@ class Estimate:
     local_seconds: float  # of audio computed by a user in a central step
     cohort_size: float
     central_steps: int
-    flops_per_second: dict[str, float]  # of audio, forward and backward
+    flops_per_second: dict[str, float]  # of audio, forward and backward, less those that frozen parameters save
     flops_per_user: float
     flops_per_central_step: float
     flops_per_run: float
@@ -104,7 +104,7 @@ def estimate(
     size = describe(config, config.federated.partition, language_of(config))
     cohort = cohort_size(config)
     precision = precision or config.hardware.precision
-    flops = flops_per_second(config.model, size.tokens, audio.utterance_seconds)
+    flops = flops_per_second(config.model, size.tokens, audio.utterance_seconds, trainable=config.federated.trainable)
     steps, seconds = (audio.mean(values) for values in local_work(config, audio.seconds))
     pace = _pace(config, size, device, precision)
     shared = loads(config, audio, processes, sharing)
