@@ -74,7 +74,7 @@ def test_frozen_parameters_save_a_part_of_the_backward_pass(trainable):
         scores, _ = encoder(torch.randn(4, 600, 80), torch.full((4,), 600), None)
         scores.sum().backward()
     flops = flops_per_second(options, 30, 6.0, trainable=trainable)
-    assert 4 * 6.0 * sum(flops.values()) == pytest.approx(counter.get_total_flops(), rel=0.05)
+    assert 4 * 6.0 * sum(flops.values()) == pytest.approx(counter.get_total_flops(), rel=0.1)
     whole = flops_per_second(options, 30, 6.0)
     assert sum(whole.values()) / 3 < sum(flops.values()) < sum(whole.values())
     assert FROZEN not in whole
