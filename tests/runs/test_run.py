@@ -92,6 +92,14 @@ def test_models_are_the_best_and_the_last(folder):
     assert type(alone.model()) is type(load(alone.path)) is Model
 
 
+def test_the_guarantee_says_that_delta_is_too_large(folder, tmp_path):
+    data = {key: value for key, value in make_data(tmp_path).items() if key == "train"}
+    settings = (*NOISE, "privacy.clipping=dim", "privacy.target_delta=0.3", "federated.central_steps=1")
+    run = Run(make_run("federated", tmp_path / "run", data, settings))
+    assert "caution: delta 0.3 is not below 1/K = 0.25" in run.result.guarantee
+    assert "caution" not in Run(folder / "federated").result.guarantee
+
+
 def test_a_folder_that_is_no_run_says_so(tmp_path):
     run = Run(tmp_path)
     assert run.checkpoint is None
