@@ -1,6 +1,9 @@
 """What the tests of ledgers share: small mechanisms, ledgers with some releases, checkpoints that name them."""
 
+import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 from sottovoce.model.flat import make_partition
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark
@@ -33,6 +36,15 @@ def charged(folder: Path, steps: int = 4, mech=None) -> Ledger:
     for step in range(steps):
         assert ledger.charge(step, 0, f"{step:064x}")
     return ledger
+
+
+def append_line(folder: Path, line: dict[str, Any]) -> None:
+    """Add any line to a ledger, so that the chain of hashes holds."""
+    path = folder / LEDGER_FILE
+    last = path.read_bytes().splitlines()[-1]
+    document = {"previous": hashlib.sha256(last).hexdigest(), **line}
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
 def checkpoint(folder: Path, step: int, mark: Mark) -> None:

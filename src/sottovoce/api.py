@@ -7,7 +7,6 @@ so it must be guarded by `if __name__ == "__main__":`.
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.central.central_training import train_central as central_worker
@@ -17,18 +16,15 @@ from sottovoce.data.selection import Selection
 from sottovoce.data.store import Store
 from sottovoce.distributed import Group, run_workers
 from sottovoce.errors import ConfigError, DataError
-from sottovoce.evaluation.breakdown import break_down, group_columns
+from sottovoce.evaluation.breakdown import group_columns
+from sottovoce.evaluation.model import Model, Place, Speech, evaluate_population, load, open_speech
 from sottovoce.evaluation.scores import Breakdown
-from sottovoce.evaluation.scoring import evaluate as evaluate_rows
-from sottovoce.evaluation.transcription import Transcript
-from sottovoce.evaluation.transcription import transcribe as transcribe_file
 from sottovoce.federated.federated_training import train_federated as federated_worker
 from sottovoce.files import make_folder, written_whole
 from sottovoce.model.hardware import Hardware
-from sottovoce.model.recogniser import Recogniser, load_recogniser
-from sottovoce.privacy.accounting import pld, rdp, require_delta
+from sottovoce.model.recogniser import load_recogniser
+from sottovoce.privacy.claims import claim_for
 from sottovoce.privacy.epsilons import Epsilons
-from sottovoce.privacy.mechanism import plain_mechanism
 from sottovoce.privacy.planner import Accounting, Plan, solve
 from sottovoce.privacy.privacy_options import Sampling
 from sottovoce.processes import Progress, no_progress
@@ -36,8 +32,18 @@ from sottovoce.runs.display import MakeDisplay, NoDisplay
 from sottovoce.runs.folder import Run
 from sottovoce.runs.own_corpus import with_own_corpus
 
-Place = str | os.PathLike[str]
-Speech = Population | Store | Selection | Place  # a place may be STORE or STORE@SPEAKERS
+__all__ = [
+    "Model",
+    "Place",
+    "Speech",
+    "epsilon",
+    "evaluate",
+    "load",
+    "plan",
+    "preset",
+    "train_central",
+    "train_federated",
+]
 
 
 def preset(name: str, *settings: Tree | Layer) -> Resolved:
@@ -143,39 +149,6 @@ def _selection(speech: Speech, run: Path, role: str) -> Selection:
     return Selection(store=speech.store.path, speakers=path)
 
 
-@dataclass(frozen=True)
-class Model:
-    """A trained recogniser, ready to be used. `load` makes one."""
-
-    recogniser: Recogniser
-
-    def transcribe(self, file: Place) -> Transcript:
-        """Return the words spoken in an audio file of any length and format, with their times.
-
-        Example: `sv.load("runs/digits").transcribe("recording.mp3").text`
-        """
-        return transcribe_file(self.recogniser, Path(file))
-
-    def evaluate(
-        self,
-        speech: Speech,
-        *,
-        by: Sequence[str] | None = None,
-        batch_seconds: float = 120.0,
-        progress: Progress = no_progress,
-    ) -> Breakdown:
-        """Return loss, WER and CER on some speech: over all utterances, per speaker, and by columns of the index.
-
-        Example: `sv.load("runs/digits").evaluate("stores/digits@heldout.txt", by=["sex"]).wer`
-        """
-        return _evaluate(Group(), self.recogniser, _population(speech), by, batch_seconds, progress)
-
-
-def load(path: Place, *, hardware: Hardware | None = None) -> Model:
-    """Load the model of a run (its best one, or else its last one), of a checkpoint's folder, or a model file."""
-    return Model(load_recogniser(Path(path), (hardware or Hardware()).open()))
-
-
 def evaluate(
     model: Place,
     speech: Speech,
@@ -204,36 +177,15 @@ def _evaluate_worker(
     progress: Progress,
     result: Path,
 ) -> None:
-    population = _population(speech)
+    population = open_speech(speech)
     columns = group_columns(population.store, by)  # before the model is loaded: a wrong name is found at once
     recogniser = load_recogniser(model, Hardware().open())
     shown = progress if group.leads else no_progress
-    breakdown = _evaluate(group, recogniser, population, columns, batch_seconds, shown)
+    breakdown = evaluate_population(
+        recogniser, population, columns, batch_seconds=batch_seconds, group=group, progress=shown
+    )
     if group.leads:
         result.write_text(breakdown.model_dump_json(), encoding="utf-8")
-
-
-def _evaluate(
-    group: Group,
-    recogniser: Recogniser,
-    population: Population,
-    by: Sequence[str] | None,
-    batch_seconds: float,
-    progress: Progress,
-) -> Breakdown:
-    columns = group_columns(population.store, by)
-    utterances = evaluate_rows(
-        recogniser, population.store, population.all_rows(), group, batch_seconds=batch_seconds, progress=progress
-    )
-    return break_down(population.store, utterances, columns)
-
-
-def _population(speech: Speech) -> Population:
-    if isinstance(speech, Population):
-        return speech
-    if isinstance(speech, Store):
-        return Population.of(speech)
-    return (speech if isinstance(speech, Selection) else Selection.parse(os.fspath(speech))).open()
 
 
 def epsilon(
@@ -251,9 +203,15 @@ def epsilon(
 
     Example: `sv.epsilon(sigma_dp=3e-6, cohort_size=204_800, population=69_506_000, central_steps=2034).tightest`
     """
-    require_delta(target_delta)
-    spent = plain_mechanism(sigma_dp, cohort_size, population, sampling).spent(central_steps)
-    return Epsilons(rdp(spent, target_delta).epsilon, pld(spent, target_delta).epsilon)
+    claim = claim_for(
+        sigma_dp=sigma_dp,
+        cohort_size=cohort_size,
+        population=population,
+        central_steps=central_steps,
+        target_delta=target_delta,
+        sampling=sampling,
+    )
+    return claim.accounted.epsilons
 
 
 def plan(
@@ -271,5 +229,13 @@ def plan(
 
     Example: `sv.plan(cohort_size=204_800, sigma_dp=1e-5, central_steps=2000, epsilon=10).population`
     """
-    require_delta(target_delta)
-    return solve(Plan(population, cohort_size, sigma_dp, central_steps, epsilon, target_delta, sampling), accounting)
+    given = Plan(
+        population=population,
+        cohort_size=cohort_size,
+        sigma_dp=sigma_dp,
+        central_steps=central_steps,
+        epsilon=epsilon,
+        target_delta=target_delta,
+        sampling=sampling,
+    )
+    return solve(given, accounting)

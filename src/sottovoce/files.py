@@ -1,16 +1,22 @@
 """Files that appear only when they are complete, folders with a single writer, and checks of disk space."""
 
 import contextlib
+import csv
 import fcntl
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from sottovoce.errors import DataError
+
+_Row = TypeVar("_Row")
 
 
 def gigabytes(size: float) -> str:
@@ -137,3 +143,9 @@ def make_folder(path: Path) -> None:
         raise DataError(
             f"Cannot write to {path}: {error.strerror}. Choose another folder or change its permissions."
         ) from None
+
+
+def read_packaged_table(kind: type[_Row], place: str) -> list[_Row]:
+    """Return the rows of a CSV file of this package; its columns are the fields of the dataclass `kind`."""
+    text = (resources.files("sottovoce") / place).read_text(encoding="utf-8")
+    return TypeAdapter(list[kind]).validate_python(list(csv.DictReader(text.splitlines())))  # type: ignore[valid-type]

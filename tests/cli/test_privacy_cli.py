@@ -49,6 +49,18 @@ def test_bad_input_is_one_line(sotto, words, message):
     assert outcome.error
 
 
+def test_a_delta_that_is_not_below_one_user_in_all_is_said(sotto):
+    sizes = ("--sigma-dp", "1", "--cohort-size", "2", "--population", "100", "--central-steps", "1")
+    for words in (("epsilon", *sizes), ("plan", *sizes, "--accounting", "rdp")):
+        outcome = sotto("privacy", *words, "--target-delta", "0.01", "--json")
+        assert outcome.code == 0
+        assert "Caution: delta 0.01 is not below 1/K = 0.01" in outcome.stderr
+        assert "Caution" not in sotto("privacy", *words, "--target-delta", "0.0099", "--json").stderr
+        outcome = sotto("privacy", *words, "--target-delta", "1")
+        assert outcome.code == 1
+        assert "0 < target_delta=1 < 1" in outcome.stderr
+
+
 def test_plan_draws(sotto, tmp_path):
     words = ("--cohort-size", "204800", "--population", "70000000", "--sigma-dp", "3e-6", "--central-steps", "2000")
     outcome = sotto("privacy", "plan", *words, "--accounting", "rdp", "--plot", str(tmp_path / "plan.png"), "--json")

@@ -17,9 +17,10 @@ from sottovoce.estimate.devices import A100, H100, custom, here, seconds_per_flo
 from sottovoce.estimate.model_size import describe
 from sottovoce.estimate.run_cost import estimate, memory, traffic
 from sottovoce.estimate.user_audio import audio_of, iid, log_normal, of_users, paper_audio, utterances_of_the_paper
-from sottovoce.estimate.work import flops_per_second, loads, local_work
+from sottovoce.estimate.work import FROZEN, flops_per_second, loads, local_work
 from sottovoce.federated.client import planned_batches
 from sottovoce.federated.federated_options import Local
+from sottovoce.model.flat import FlatModel
 from sottovoce.model.stack import KEPT
 from sottovoce.model.transformer import Transformer
 from sottovoce.model.transformer_options import TransformerOptions
@@ -60,6 +61,34 @@ def test_flops_are_those_of_the_encoder(width, mlp_width, blocks):
         drop = 0.0 if used is None else 1 / blocks
         ours = 4 * 6.0 * sum(flops_per_second(options.model_copy(update={"layer_drop": drop}), 30, 6.0).values())
         assert ours == pytest.approx(counter.get_total_flops(), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "trainable", [("output",), ("ln", "output"), ("blocks.2",), ("mlp",), ("attention", "blocks.1"), ("blocks.0",)]
+)
+def test_frozen_parameters_save_a_part_of_the_backward_pass(trainable):
+    options = TransformerOptions(blocks=3, width=96, mlp_width=384, layer_drop=0.0)
+    encoder = Transformer(options, 30).train()
+    FlatModel(encoder, trainable)
+    with FlopCounterMode(display=False) as counter:
+        scores, _ = encoder(torch.randn(4, 600, 80), torch.full((4,), 600), None)
+        scores.sum().backward()
+    flops = flops_per_second(options, 30, 6.0, trainable=trainable)
+    assert 4 * 6.0 * sum(flops.values()) == pytest.approx(counter.get_total_flops(), rel=0.1)
+    whole = flops_per_second(options, 30, 6.0)
+    assert sum(whole.values()) / 3 < sum(flops.values()) < sum(whole.values())
+    assert FROZEN not in whole
+    assert {part: value for part, value in flops.items() if part != FROZEN} == whole
+
+
+def test_an_estimate_counts_only_the_parameters_that_train():
+    audio = paper_audio("CV-en-train")
+    found, whole = (
+        estimate(config(*PAPER, f"federated.trainable={trainable}"), audio, A100, 1, "tf32")
+        for trainable in ("[output]", "all")
+    )
+    assert found.flops_per_run < 0.4 * whole.flops_per_run
+    assert found.flops_per_second["total"] == pytest.approx(sum(found.flops_per_second.values()) / 2)
 
 
 def test_most_flops_are_six_for_every_parameter_and_output():

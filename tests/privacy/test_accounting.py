@@ -276,12 +276,23 @@ def test_plans_are_solved_for_what_is_missing(known, unknown, expected):
 
 
 def test_plans_for_cohorts_of_fixed_size():
-    found = solve(Plan(3_475_300, 102_400, None, 2006, 15.14, sampling="fixed"), "rdp")
+    found = solve(
+        Plan(
+            population=3_475_300,
+            cohort_size=102_400,
+            sigma_dp=None,
+            central_steps=2006,
+            epsilon=15.14,
+            sampling="fixed",
+        ),
+        "rdp",
+    )
     assert found.sigma_dp == pytest.approx(2e-5, rel=1e-3)
 
 
 def test_plans_that_cannot_be_solved_are_one_line():
+    others = {"sigma_dp": 1e-5, "central_steps": 2000}
     with pytest.raises(ConfigError, match="2 are missing"):
-        solve(Plan(None, None, 1e-5, 2000, 10.0), "rdp")
+        solve(Plan(population=None, cohort_size=None, **others, epsilon=10.0), "rdp")
     with pytest.raises(PrivacyError, match="No cohort_size between 1 and 1000 keeps epsilon 1"):
-        solve(Plan(1000, None, 1e-5, 2000, 1.0), "rdp")
+        solve(Plan(population=1000, cohort_size=None, **others, epsilon=1.0), "rdp")

@@ -1,28 +1,36 @@
 """A ledger: what it charges, and that whatever is changed in it is found."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from ledgers import charged, checkpoint, header_of, mechanism, opened
-from sottovoce.errors import DataError, PrivacyError
-from sottovoce.privacy.accounting import rdp
-from sottovoce.privacy.claims import claim_at, composed, open_account, statement, true_positives
+from ledgers import append_line, charged, checkpoint, header_of, mechanism, opened
+from sottovoce.errors import ConfigError, DataError, PrivacyError
+from sottovoce.privacy.accounting import Event, Spent, deltas, pld, rdp, rounded_up
+from sottovoce.privacy.claims import FALSE_POSITIVES, claim_at, composed, open_account, statement, true_positives
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark, read_ledger
+from sottovoce.privacy.ledger_lines import RunEnd
 from sottovoce.privacy.privacy_options import Budget
 from sottovoce.runs.verification import verify
 
 
 def test_it_says_what_is_protected_and_charges_every_release(tmp_path):
     ledger = charged(tmp_path)
-    header, *lines = read_ledger(tmp_path / LEDGER_FILE)
+    header, *lines = map(json.loads, (tmp_path / LEDGER_FILE).read_bytes().splitlines())
     assert header["adjacency"] == "add or remove one user"
     assert header["unit"] == "all audio of one speaker"
     assert (header["z"], header["population"], header["noise"]) == (2.0, 1000, "seeded: a simulation")
     assert [line["release"] for line in lines] == [1, 2, 3, 4]
     assert [line["epsilon"] for line in lines] == [rdp(mechanism().spent(n), 1e-9).epsilon for n in (1, 2, 3, 4)]
-    assert all(set(line) == {"previous", "release", "step", "epsilon", "aggregate"} for line in lines)
+    assert all(list(line) == ["previous", "release", "step", "epsilon", "aggregate"] for line in lines)
+    content = read_ledger(tmp_path / LEDGER_FILE)
+    assert content.header.line() == {key: value for key, value in header.items() if key != "previous"}
+    written = [entry.line() for entry in content.entries]
+    assert written == [{key: value for key, value in line.items() if key != "previous"} for line in lines]
     checkpoint(tmp_path, 4, ledger.mark)
     found = verify(tmp_path)
     assert (found.lines, found.releases, found.checkpoints) == (5, 4, 1)
@@ -77,7 +85,7 @@ def test_a_step_that_was_not_charged_and_an_epsilon_too_small_are_found(tmp_path
     with pytest.raises(PrivacyError, match="step 4 was not charged"):
         verify(tmp_path / "a")
     ledger = charged(tmp_path / "b", 1)
-    ledger.note({"release": 2, "step": 1, "epsilon": 0.001, "aggregate": "0" * 64})
+    append_line(tmp_path / "b", {"release": 2, "step": 1, "epsilon": 0.001, "aggregate": "0" * 64})
     with pytest.raises(PrivacyError, match="release 2 claims epsilon"):
         verify(tmp_path / "b")
 
@@ -88,15 +96,103 @@ def test_the_end_of_a_run_is_checked(tmp_path):
     (tmp_path / "result.json").write_text(json.dumps({"steps": 4, **spent}))
     with pytest.raises(PrivacyError, match="a line was cut off"):
         verify(tmp_path)
-    ledger.note({"finished": 4, **spent})
+    ledger.note(RunEnd(finished=4, **spent))
     assert verify(tmp_path).releases == 4
     for wrong, message in (({"releases": 3}, "it says 3 releases"), ({"epsilon_rdp": 0.1}, "it says epsilon_rdp 0.1")):
         (tmp_path / "result.json").write_text(json.dumps({"steps": 4, **spent, **wrong}))
         with pytest.raises(PrivacyError, match=message):
             verify(tmp_path)
     (tmp_path / "result.json").unlink()
-    ledger.note({"finished": 4, **spent, "epsilon_pld": 0.01})
+    ledger.note(RunEnd(**{"finished": 4, **spent, "epsilon_pld": 0.01}))
     with pytest.raises(PrivacyError, match="it says epsilon_pld"):
+        verify(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("z", "sampling_prob"),
+    [
+        *((z, 1.0) for z in (0.1, 0.2, 0.26, 0.3, 0.35, 0.4, 0.6, 2.0)),
+        *(pytest.param(z, 0.5, marks=pytest.mark.slow) for z in (0.1, 0.26, 0.4, 2.0)),
+    ],
+)
+def test_a_certain_accusation_is_found_without_the_whole_curve(z, sampling_prob):
+    spent = Spent({Event(z, sampling_prob): 4}, 1e-3)
+    for rate in FALSE_POSITIVES:
+        highest = math.log(1 / rate)
+        epsilons = [highest * place / 400 for place in range(401)]
+        bounds = np.exp(epsilons) * rate + deltas(spent, epsilons)
+        whole = min(1.0, min(1.0, *bounds) * math.exp(spent.extra))
+        quick = true_positives(spent, rate)
+        assert rounded_up(100 * quick) == rounded_up(100 * whole)
+        assert quick == pytest.approx(whole, abs=1e-12) if quick < 1 else whole > 0.999
+
+
+def test_the_statement_says_where_delta_is_too_large(tmp_path):
+    charged(tmp_path / "a")
+    assert "Caution" not in statement(open_account(tmp_path / "a"))
+    mech = mechanism()
+    large = replace(mech, privacy=mech.privacy.model_copy(update={"target_delta": 1e-3}))
+    charged(tmp_path / "b", 1, large)
+    assert "**Caution:** delta 0.001 is not below 1/K = 0.001" in statement(open_account(tmp_path / "b"))
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, 2.0])
+def test_a_delta_that_is_no_probability_below_one_is_refused(tmp_path, delta):
+    spent = mechanism().spent(1)
+    for account in (rdp, pld):
+        with pytest.raises(ConfigError, match="target_delta"):
+            account(spent, delta)
+    line = {"previous": "0" * 64, **header_of(mechanism()).line(), "target_delta": delta}
+    (tmp_path / LEDGER_FILE).write_text(json.dumps(line) + "\n")
+    with pytest.raises(PrivacyError, match="the header is damaged at target_delta"):
+        open_account(tmp_path)
+
+
+RELEASE = {"release": 5, "step": 4, "epsilon": 99.0, "aggregate": "0" * 64}
+END = {"finished": 4, "releases": 4, "epsilon_rdp": 99.0, "epsilon_pld": None}
+
+
+def without(line: dict[str, object], key: str) -> dict[str, object]:
+    return {name: value for name, value in line.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        *((without(RELEASE, key), f"line 6 is damaged at {key}") for key in ("step", "epsilon", "aggregate")),
+        *((without(END, key), f"line 6 is damaged at {key}") for key in ("releases", "epsilon_rdp", "epsilon_pld")),
+        *((RELEASE | {key: "4"}, f"line 6 is damaged at {key}") for key in ("release", "step", "epsilon")),
+        (RELEASE | {"aggregate": 7}, "line 6 is damaged at aggregate"),
+        (RELEASE | {"release": True}, "line 6 is damaged at release"),
+        (RELEASE | {"step": -1}, "line 6 is damaged at step"),
+        (RELEASE | {"epsilon": float("nan")}, "line 6 does not follow"),
+        (RELEASE | {"epsilon": float("inf")}, "line 6 does not follow"),
+        (END | {"finished": 4.5}, "line 6 is damaged at finished"),
+        ({"now": "code"}, "line 6 is damaged at now"),
+        ({"now": {"config": 7}}, "line 6 is damaged at now.config"),
+        (without(RELEASE, "release"), "line 6 is not a release, a resumption or an end"),
+        (RELEASE | END, "line 6 is not a release, a resumption or an end"),
+        ({}, "line 6 is not a release, a resumption or an end"),
+    ],
+)
+def test_a_damaged_line_is_one_error_with_its_number(tmp_path, line, message):
+    charged(tmp_path)
+    append_line(tmp_path, line)
+    append_line(tmp_path, {"now": {"code": "another"}})
+    for read in (verify, open_account, opened):
+        with pytest.raises(PrivacyError, match=message) as raised:
+            read(tmp_path)
+        assert "\n" not in str(raised.value)
+
+
+def test_additional_keys_of_a_line_are_ignored_and_covered_by_the_chain(tmp_path):
+    charged(tmp_path)
+    for line in (RELEASE, {"now": {"code": "another", "place": 7}}, END | {"releases": 5}):
+        append_line(tmp_path, {**line, "later": {"version": 2}})
+    assert verify(tmp_path).releases == 5
+    path = tmp_path / LEDGER_FILE
+    path.write_bytes(path.read_bytes().replace(b'{"version": 2}', b'{"version": 3}', 1))
+    with pytest.raises(PrivacyError, match="line 7 does not follow"):
         verify(tmp_path)
 
 
@@ -114,7 +210,8 @@ def test_what_a_run_goes_on_with_is_noted(tmp_path):
     mech = mechanism()
     path = tmp_path / LEDGER_FILE
     Ledger(path, mech, header_of(mech, "speaker", "another one", "d" * 64), None)
-    assert read_ledger(path)[-1]["now"] == {"config": "d" * 64, "seed_model": "another one"}
+    assert read_ledger(path).changes[-1].line() == {"config": "d" * 64, "seed_model": "another one"}
+    assert json.loads(path.read_bytes().splitlines()[-1])["now"] == {"config": "d" * 64, "seed_model": "another one"}
     assert "Later: config dddd" in statement(open_account(tmp_path))
     before = path.read_bytes()
     Ledger(path, mech, header_of(mech, "speaker", "", "d" * 64), None)

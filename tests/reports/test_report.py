@@ -15,6 +15,7 @@ from PIL import Image
 from report_runs import CLAIM, HOSTILE, NOISE, four_runs, make_data, make_run
 from sottovoce.errors import DataError, PrivacyError
 from sottovoce.privacy.accounting import rounded_up
+from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.reports.drawing.elements import Band, Cell, HtmlTable, esc
 from sottovoce.reports.drawing.numbers import epsilon, percent
 from sottovoce.reports.page import default_page, default_title
@@ -26,6 +27,7 @@ from sottovoce.reports.reading.records import read_records
 from sottovoce.reports.reading.run_groups import group_runs
 from sottovoce.reports.sections import lead_sentences
 from sottovoce.reports.sections.privacy_statement import as_html
+from sottovoce.runs.folder import Run
 
 pytestmark = pytest.mark.xdist_group("reports")  # one process makes what these tests share
 
@@ -271,9 +273,7 @@ def test_a_folder_that_is_no_run_and_a_damaged_run_are_one_line(broken, tmp_path
     lines = (broken / "metrics.jsonl").read_text().splitlines()
     lines[2] = lines[2][:40]
     (broken / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    assert sotto("report", broken).error.endswith(
-        "metrics.jsonl: line 3 is damaged. Remove it, and make the report again."
-    )
+    assert sotto("report", broken).error.endswith("metrics.jsonl: line 3 is damaged. Remove that line, and try again.")
     (broken / "metrics.jsonl").write_text("[1]\n")
     assert "line 1 is damaged" in sotto("report", broken).error
     (broken / "metrics.jsonl").write_text('{"step": 1, "central_lr": "x"}\n')
@@ -297,8 +297,8 @@ def test_a_folder_that_is_no_run_and_a_damaged_run_are_one_line(broken, tmp_path
 
 def test_half_a_line_at_the_end_is_of_a_run_that_goes_on(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "lr": 0.1}\n{"step": 2, "l')
-    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1, "lr": 0.1}]
-    assert read_metrics(tmp_path / "none.jsonl") == []
+    assert read_metrics(tmp_path) == [{"step": 1, "lr": 0.1}]
+    assert read_metrics(tmp_path / "none") == []
 
 
 def test_values_by_layer_are_read_back_as_they_were(tmp_path):
@@ -309,7 +309,7 @@ def test_values_by_layer_are_read_back_as_they_were(tmp_path):
         "trust_ratios": layers,
     }
     (tmp_path / "metrics.jsonl").write_text(2 * (json.dumps(line) + "\n"))
-    first, second = read_metrics(tmp_path / "metrics.jsonl")
+    first, second = read_metrics(tmp_path)
     assert dict(first["trust_ratios"]) == dict(second["not_private"]["layers"]["delta_norm"]) == layers
     assert first["not_private"]["seconds"] == {"sum": 0.1}
     assert first["trust_ratios"].get("none") is None
@@ -323,6 +323,17 @@ def test_a_ledger_that_was_changed_gives_no_page(broken, sotto):
         write_report([broken], broken / "report.html")
     assert "does not follow from the one before it" in sotto("report", broken).error
     assert (broken / "report.html").read_text() == "as it was"
+
+
+def test_the_epsilon_of_an_unfinished_run_is_that_of_its_ledger(broken):
+    (broken / "result.json").unlink()
+    metrics = (broken / "metrics.jsonl").read_text().splitlines()
+    lines = [{**line, **({"epsilon": 1e-3} if "epsilon" in line else {})} for line in map(json.loads, metrics)]
+    (broken / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (record,) = read_records([broken])
+    ledger = map(json.loads, (broken / "ledger.jsonl").read_text().splitlines())
+    releases = [line for line in ledger if "release" in line]
+    assert record.epsilons == Run(broken).epsilon == Epsilons(rdp=releases[-1]["epsilon"])
 
 
 def test_runs_are_read_once_and_have_names_of_their_own(folder, tmp_path):

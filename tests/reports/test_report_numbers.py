@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sottovoce.model.flat import make_partition
+from sottovoce.model.roles import TensorRole, role_by_name
+from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.reports.drawing.charts import log_ticks, thinned
 from sottovoce.reports.drawing.numbers import count, epsilon, number, percent
 from sottovoce.reports.reading.convergence import WHOLE, BoundEstimates, bound_terms
-from sottovoce.reports.reading.extrapolated_claims import Epsilons, read_claim
 from sottovoce.reports.reading.layers import Place, Pooled, imbalance_of, place_of, pooled
 from sottovoce.reports.reading.run_groups import RunGroup
 from sottovoce.reports.sections.layer_figures import layer_picture
 from sottovoce.reports.sections.speakers import worst_tenth
+from sottovoce.runs.documents import ClaimedEpsilon
 
 
 def test_numbers_are_readable_and_epsilon_is_never_rounded_down():
@@ -68,6 +71,30 @@ def test_layers_of_every_partition_have_a_place():
     assert place_of("conv.weight") == Place("rest", "", None)
 
 
+def test_layers_of_another_encoder_are_placed_by_its_roles():
+    tensors = ["stem.weight", "layers.0.attention.key.weight", "layers.0.attention.query.weight", "layers.1.mlp.bias"]
+    roles = [role_by_name(tensor, {}) for tensor in tensors]
+    placed = {
+        name: [place_of(layer, partition) for layer in partition.layers]
+        for name in ("tensor", "block", "kind")
+        if (partition := make_partition(tensors, [1] * 4, name, roles))
+    }
+    assert placed["tensor"] == [
+        Place("rest", "", None),
+        Place("attention.key", "weight", 0),
+        Place("attention.query", "weight", 0),
+        Place("mlp", "bias", 1),
+    ]
+    assert placed["block"] == [Place("stem", "", None), Place("block", "", 0), Place("block", "", 1)]
+    kinds = make_partition([*tensors, "layers.1.attention.key.weight"], [1] * 5, "kind")
+    assert [place_of(layer, kinds) for layer in kinds.layers[:2]] == [
+        Place("rest", "", None),
+        Place("attention", "", None),
+    ]
+    own = make_partition(["a", "b"], [1, 1], "tensor", [TensorRole("blocks.2", "gate"), TensorRole("blocks.2", "up")])
+    assert [place_of(layer, own) for layer in own.layers] == [Place("gate", "", 2), Place("up", "", 2)]
+
+
 def test_kinds_of_layers_come_in_the_order_of_the_model():
     layers = ["blocks.0.zeta.weight", "blocks.0.alpha.weight", "blocks.0.alpha.bias", "blocks.1.zeta.weight", "conv"]
     group = RunGroup("run", (), "#3f7fd4")
@@ -80,8 +107,9 @@ def test_kinds_of_layers_come_in_the_order_of_the_model():
 def test_the_tightest_epsilon_is_the_smaller_bound():
     assert Epsilons(3.0, 2.5).tightest == 2.5
     assert Epsilons(3.0, None).tightest == 3.0
-    assert read_claim({"cohort_size": 2, "epsilon_rdp": 3.0, "epsilon_pld": None}).epsilons == Epsilons(3.0, None)
-    assert read_claim({}).epsilons is None
+    sizes = {"cohort_size": 2, "population": 4, "central_steps": 1}
+    assert ClaimedEpsilon(**sizes, epsilon_rdp=3.0, epsilon_pld=None).epsilon == Epsilons(3.0, None)
+    assert ClaimedEpsilon(**sizes).epsilon.tightest is None
 
 
 @given(st.floats(-12, 12), st.floats(0.01, 20))

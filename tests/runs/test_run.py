@@ -10,9 +10,11 @@ import pyarrow.compute as pc
 import pytest
 
 from report_runs import NOISE, make_data, make_run
+from sottovoce.api import Model, load
 from sottovoce.errors import DataError
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.runs import Run, Stop
+from sottovoce.runs.metrics_log import METRICS_FILE, MetricsLog
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +84,20 @@ def test_metrics_of_a_run_that_is_still_writing(folder, tmp_path):
 def test_models_are_the_best_and_the_last(folder):
     run = Run(folder / "central")
     for which in ("best", "last"):
-        tensors = run.model(which).flat.theta
+        tensors = run.model(which).recogniser.flat.theta
         assert tensors.numel() > 0
     alone = Run(folder / "without-dev")
     assert not (alone.path / "best").exists()
-    assert alone.model().flat.theta.equal(alone.model("last").flat.theta)
+    assert alone.model().recogniser.flat.theta.equal(alone.model("last").recogniser.flat.theta)
+    assert type(alone.model()) is type(load(alone.path)) is Model
+
+
+def test_the_guarantee_says_that_delta_is_too_large(folder, tmp_path):
+    data = {key: value for key, value in make_data(tmp_path).items() if key == "train"}
+    settings = (*NOISE, "privacy.clipping=dim", "privacy.target_delta=0.3", "federated.central_steps=1")
+    run = Run(make_run("federated", tmp_path / "run", data, settings))
+    assert "caution: delta 0.3 is not below 1/K = 0.25" in run.result.guarantee
+    assert "caution" not in Run(folder / "federated").result.guarantee
 
 
 def test_a_folder_that_is_no_run_says_so(tmp_path):
@@ -118,3 +129,17 @@ def test_a_training_in_a_thread_leaves_signals_alone():
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_the_time_of_a_resumed_run_continues(tmp_path, private):
+    times = [{"elapsed_seconds": 10.0 * step} for step in (1, 2, 3)]
+    timed = [{"not_private": time} if private else time for time in times]
+    lines = [
+        {"step": 0, "guarantee": "none"},
+        *({"step": step, "lr": 0.1, **time} for step, time in enumerate(timed, 1)),
+    ]
+    (tmp_path / METRICS_FILE).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert MetricsLog(tmp_path).cut(2, -1) == 20.0
+    assert list(MetricsLog(tmp_path).lines()) == lines[:3]
+    assert MetricsLog(tmp_path).cut(0, -1) == 0.0

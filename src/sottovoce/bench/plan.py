@@ -9,13 +9,11 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from pydantic import BaseModel
 
+from sottovoce.bench.code_version import code_version
 from sottovoce.bench.corpora import find_part
 from sottovoce.bench.preset import Bench, Row, Size, SizeName, load_bench
 from sottovoce.config import Layer, Resolved, Tree, resolve
@@ -24,8 +22,6 @@ from sottovoce.data.selection import Selection, require_disjoint
 from sottovoce.errors import ConfigError
 from sottovoce.runs.documents import TrainingKind
 
-# Rooms whose code does not change the result of a run.
-_NO_PART = {"cli", "reports", "bench", "estimate", "presets", "__pycache__"}
 # The sections of a configuration that decide the result of each kind of training, and the keys in them that do not.
 _IN_KEY: Mapping[TrainingKind, tuple[str, ...]] = {
     "central": ("seed", "model", "specaugment", "central", "hardware"),
@@ -204,23 +200,6 @@ def _key(kind: TrainingKind, resolved: Resolved, data: Mapping[str, str], base: 
         "config": config,
         "data": dict(data),
         "seed_model": None if base is None else base.key,
-        "code": code_version(),
+        "code": code_version(*sections.values()),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-@cache
-def code_version() -> str:
-    """Return a hash of the source code that decides the result of a run."""
-    hasher = hashlib.sha256()
-    for path, text in _sources(resources.files("sottovoce"), ""):
-        hasher.update(f"{path}\0{text}\0".encode())
-    return hasher.hexdigest()
-
-
-def _sources(folder: Traversable, prefix: str) -> Iterator[tuple[str, str]]:
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.is_dir() and entry.name not in _NO_PART:
-            yield from _sources(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith(".py"):
-            yield f"{prefix}{entry.name}", entry.read_text(encoding="utf-8")

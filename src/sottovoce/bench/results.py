@@ -13,7 +13,7 @@ from sottovoce.bench.preset import Row, RowClaim, Size
 from sottovoce.bench.run import evaluations_of, is_done
 from sottovoce.config import Config
 from sottovoce.errors import PrivacyError
-from sottovoce.privacy.accounting import Spent, pld, rdp
+from sottovoce.privacy.accounting import Spent, account_for
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.mechanism import plain_mechanism
 from sottovoce.runs.documents import BenchRow, ClaimedEpsilon, TrainingKind
@@ -105,13 +105,14 @@ def claimed(config: Config, claim: RowClaim) -> ClaimedEpsilon:
     steps = claim.central_steps or config.federated.central_steps
     spent = _claimed_spent(config, claim, steps)
     delta = config.privacy.target_delta
+    epsilons = account_for(spent, delta).epsilons
     return ClaimedEpsilon(
         cohort_size=claim.cohort_size,
         population=claim.population,
         central_steps=steps,
         target_delta=delta,
-        epsilon_rdp=rdp(spent, delta).epsilon,
-        epsilon_pld=pld(spent, delta).epsilon,
+        epsilon_rdp=epsilons.rdp,
+        epsilon_pld=epsilons.pld,
     )
 
 

@@ -13,7 +13,7 @@ class Central(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    optimizer: AnyOptimizer = Field(default_factory=Lars, description="lars, lamb, adam, adagrad or sgd")
+    optimizer: AnyOptimizer = Field(default_factory=Lars, description="the optimizer")
     schedule: Schedule = Field(default_factory=Schedule, description="the learning rate over time")
     steps: int = Field(300_000, ge=1, description="the number of steps")
     max_minutes: float | None = Field(None, gt=0, description="the limit on training time in minutes; null: none")

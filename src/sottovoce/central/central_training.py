@@ -13,20 +13,12 @@ from sottovoce.central.central_step import Rows, step_gradient
 from sottovoce.config import Resolved
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
-from sottovoce.errors import ConfigError, DataError
+from sottovoce.errors import DataError
 from sottovoce.features.logmel import FRAMES_PER_SECOND
 from sottovoce.randomness import Streams
-from sottovoce.runs.display import Display, MakeDisplay
-from sottovoce.runs.folder import Run
+from sottovoce.runs.display import MakeDisplay
 from sottovoce.runs.stop import Stop
-from sottovoce.runs.training import (
-    Training,
-    TrainingContext,
-    data_hashes,
-    open_held_out,
-    open_run,
-    start_model,
-)
+from sottovoce.runs.training import OpenRun, Training, TrainingContext, data_hashes, open_run
 
 # Settings that may differ when a run resumes: none of them changes the steps already taken.
 MAY_CHANGE = (
@@ -40,33 +32,25 @@ def train_central(
     group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay, stop: Stop | None = None
 ) -> None:
     """Train until the steps or the minutes are over; rank 0 writes into `folder`."""
-    with open_run(group, folder, make_display, stop) as (run, display, requests):
-        _train(group, resolved, run, display, requests)
+    with open_run(group, resolved, folder, make_display, stop) as opened:
+        _train(opened)
 
 
-def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: Stop) -> None:
-    config = resolved.config
-    if config.data.train is None:
-        raise ConfigError("data.train is required. Give a store with --train.")
-    train = config.data.train.open()
-    recogniser = start_model(config, train, fresh=not run.begun)
-    dev = open_held_out("dev", config.data.dev, train, recogniser)
-    test = open_held_out("test", config.data.test, train, recogniser)
-    state = config.central.optimizer.start(recogniser.flat.theta)
-    context = TrainingContext(
-        resolved, group, run, recogniser, state, dev, display=display, stop=stop, steps=config.central.steps
-    )
+def _train(opened: OpenRun) -> None:
+    config = opened.resolved.config
+    train = opened.speakers()
+    context = opened.prepare(train, optimizer=config.central.optimizer, steps=config.central.steps)
     training = Training.begin(
         context,
         may_change=MAY_CHANGE,
-        data=data_hashes(config, run, train=train, dev=dev),
+        data=data_hashes(config, context.run, train=train, dev=context.dev),
         max_minutes=config.central.max_minutes,
     )
     with closing(training.log):
         _take_steps(training, train)
         training.finish()
-    if not stop.interrupted:
-        training.record_evaluations(test)
+    if not context.stop.interrupted:
+        training.record_evaluations()
 
 
 def _take_steps(training: Training, train: Population) -> None:

@@ -203,6 +203,8 @@ def _hours(hours: float, factor: float) -> str:
 
 
 def _rows(found: "Estimate") -> list[list[str]]:
+    from sottovoce.estimate.work import FROZEN
+
     memory, traffic, seconds = found.memory_bytes, found.traffic_bytes, found.step_seconds
     parts = ", ".join(
         f"{name.replace('_', ' ')} {gigabytes(size)}" for name, size in memory.items() if name != "total" and size
@@ -210,7 +212,7 @@ def _rows(found: "Estimate") -> list[list[str]]:
     waiting = ", ".join(f"{name.replace('_', ' ')} {_short(seconds[name])} s" for name in seconds if name != "total")
     frozen = "" if found.trainable == found.parameters else f", of which {found.trainable:,} train,"
     flops = found.flops_per_second
-    attention = 100 * flops.get("attention", 0.0) / flops["total"]
+    attention = 100 * flops.get("attention", 0.0) / (flops["total"] - flops.get(FROZEN, 0.0))
     return [
         ["parameters", f"{found.parameters:,}{frozen} in {found.layers} layers"],
         ["audio of a user", f"{_short(found.seconds_per_user)} s on average ({found.audio})"],

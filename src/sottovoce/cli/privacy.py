@@ -11,7 +11,8 @@ from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from sottovoce.privacy.accounting import Pld, Spent
+    from sottovoce.privacy.accounting import Accounted, Pld
+    from sottovoce.privacy.claims import Claim
 
 app = typer.Typer(
     help="Account for privacy: epsilon, plans, claims, and what a run's ledger proves.", no_args_is_help=True
@@ -40,30 +41,44 @@ def epsilon(
 
     Example: sotto privacy epsilon --sigma-dp 3e-6 --cohort-size 204800 --population 69506000 --central-steps 2034
     """
-    from sottovoce.privacy.accounting import PAPER_ORDERS, rdp, require_delta
-    from sottovoce.privacy.mechanism import plain_mechanism
+    from sottovoce.privacy.accounting import PAPER_ORDERS, rdp
+    from sottovoce.privacy.claims import claim_for
 
-    require_delta(target_delta)
-    mechanism = plain_mechanism(sigma_dp, cohort_size, population, sampling)
-    spent = mechanism.spent(central_steps)
-    document = {
-        "z": mechanism.z,
-        "sampling_prob": mechanism.sampling_prob,
-        "adjacency": mechanism.adjacency,
-        "target_delta": target_delta,
-        **_both(spent, target_delta),
-        "rdp_at_paper_orders": asdict(rdp(spent, target_delta, PAPER_ORDERS)),
-    }
+    found = claim_for(
+        sigma_dp=sigma_dp,
+        cohort_size=cohort_size,
+        population=population,
+        central_steps=central_steps,
+        target_delta=target_delta,
+        sampling=sampling,
+    )
+    at_paper_orders = rdp(found.spent, target_delta, PAPER_ORDERS)
+    document = {**_claim_document(found), "rdp_at_paper_orders": asdict(at_paper_orders)}
+    _note_caution(found.caution)
     if as_json:
         print_json(document)
         return
     _print_epsilons(document)
 
 
-def _both(spent: "Spent", target_delta: float) -> dict[str, Any]:
-    from sottovoce.privacy.accounting import pld, rdp
+def _claim_document(claim: "Claim") -> dict[str, Any]:
+    mechanism = claim.mechanism
+    return {
+        "z": mechanism.z,
+        "sampling_prob": mechanism.sampling_prob,
+        "adjacency": mechanism.adjacency,
+        "target_delta": claim.target_delta,
+        **_both(claim.accounted),
+    }
 
-    return {"rdp": asdict(rdp(spent, target_delta)), "pld": _pld(pld(spent, target_delta))}
+
+def _both(accounted: "Accounted") -> dict[str, Any]:
+    return {"rdp": asdict(accounted.rdp), "pld": _pld(accounted.pld)}
+
+
+def _note_caution(caution: str | None) -> None:
+    if caution is not None:
+        note(f"Caution: {caution}")
 
 
 def _pld(found: "Pld") -> dict[str, Any]:
@@ -170,14 +185,22 @@ def plan(
 
     Example: sotto privacy plan --cohort-size 204800 --sigma-dp 1e-5 --central-steps 2000 --epsilon 10
     """
-    from sottovoce.privacy.accounting import require_delta
+    from sottovoce.privacy.accounting import delta_caution
     from sottovoce.privacy.planner import Plan, epsilon_grid, solve
 
-    require_delta(target_delta)
-    given = Plan(population, cohort_size, sigma_dp, central_steps, epsilon, target_delta, sampling)
+    given = Plan(
+        population=population,
+        cohort_size=cohort_size,
+        sigma_dp=sigma_dp,
+        central_steps=central_steps,
+        epsilon=epsilon,
+        target_delta=target_delta,
+        sampling=sampling,
+    )
     unknown = given.unknown
     solved = solve(given, accounting)
     reached = solve(replace(solved, epsilon=None), accounting)
+    _note_caution(delta_caution(solved.target_delta, solved.population or 1))
     grid = None
     if plot is not None:
         from sottovoce.reports.pictures import epsilon_contours
@@ -247,13 +270,10 @@ def claim(
     document = {
         "simulated": {"cohort_size": header.cohort_size, "population": header.population, "z": header.z},
         "claimed": {"cohort_size": cohort_size, "population": population, "central_steps": made.releases},
-        "z": made.mechanism.z,
-        "sampling_prob": made.mechanism.sampling_prob,
-        "adjacency": made.mechanism.adjacency,
-        "target_delta": made.target_delta,
-        **_both(made.spent, made.target_delta),
+        **_claim_document(made),
         "assumed": made.assumption,
     }
+    _note_caution(made.caution)
     if as_json:
         print_json(document)
         return
@@ -268,13 +288,13 @@ def compose(
     as_json: AsJson = False,
 ) -> None:
     """Account for several runs on one population together: all of their releases add up."""
-    from sottovoce.privacy.accounting import require_delta
+    from sottovoce.privacy.accounting import account_for, delta_caution
     from sottovoce.privacy.claims import composed, open_account
 
     accounts = [open_account(run) for run in runs]
     spent = composed(accounts)
     delta = min(account.target_delta for account in accounts) if target_delta is None else target_delta
-    require_delta(delta)
+    _note_caution(delta_caution(delta, max(account.header.population for account in accounts)))
     if any(account.header.simulated for account in accounts):
         note("Some of these runs are simulations: with one seed they share noise, which is not accounted for here.")
     document = {
@@ -283,7 +303,7 @@ def compose(
         ],
         "adjacency": spent.adjacency,
         "target_delta": delta,
-        **_both(spent, delta),
+        **_both(account_for(spent, delta)),
     }
     if as_json:
         print_json(document)

@@ -55,20 +55,19 @@ def evaluate(
 def _evaluate_worker(
     group: "Group", checkpoint: Path, selection: Selection, by: list[str] | None, batch_seconds: float, result: Path
 ) -> None:
-    from sottovoce.evaluation.breakdown import break_down, group_columns
-    from sottovoce.evaluation.scoring import evaluate as run_evaluation
+    from sottovoce.evaluation.breakdown import group_columns
+    from sottovoce.evaluation.model import evaluate_population
     from sottovoce.model.recogniser import load_recogniser
 
     population = selection.open()
     columns = group_columns(population.store, by)
     recogniser = load_recogniser(checkpoint, Hardware().open())
     with ProgressDisplay(hidden=not group.leads) as progress:
-        rows = population.all_rows()
-        utterances = run_evaluation(
-            recogniser, population.store, rows, group, batch_seconds=batch_seconds, progress=progress
+        breakdown = evaluate_population(
+            recogniser, population, columns, batch_seconds=batch_seconds, group=group, progress=progress
         )
     if group.leads:
-        result.write_text(break_down(population.store, utterances, columns).model_dump_json(), encoding="utf-8")
+        result.write_text(breakdown.model_dump_json(), encoding="utf-8")
 
 
 def _print_evaluation(selection: Selection, breakdown: Breakdown) -> None:
@@ -95,14 +94,13 @@ def transcribe(
 
     Example: sotto transcribe runs/digits recording.mp3
     """
-    from sottovoce.evaluation.transcription import transcribe as listen
-    from sottovoce.model.recogniser import load_recogniser
+    from sottovoce.evaluation.model import load
 
-    recogniser = load_recogniser(checkpoint, Hardware().open())
+    loaded = load(checkpoint)
     transcripts, unread = [], 0
     for path in files:
         try:
-            transcripts.append(transcript := listen(recogniser, path))
+            transcripts.append(transcript := loaded.transcribe(path))
         except DataError as error:
             note(f"error: {error}")
             unread += 1

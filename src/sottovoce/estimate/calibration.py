@@ -7,12 +7,10 @@ FLOP; every GPU gets the same number of users. The three positive numbers are fi
 of the hours. Estimating a row, or a whole group of rows, from the others shows how well the fit generalises.
 """
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -21,12 +19,13 @@ from sottovoce.config import Config, resolve
 from sottovoce.data.text import TokenSet
 from sottovoce.estimate.user_audio import paper_audio
 from sottovoce.estimate.work import Loads, flops_per_second, loads
+from sottovoce.files import read_packaged_table
 
 PAPER_MODEL = "baseline"
 _START = (5.0, 0.1, 4e-14)  # seconds per central step, per local step, per FLOP: where the fit begins
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ComputeRow:
     """One row of the paper's table of compute; `line` is its line in the paper's source."""
 
@@ -55,7 +54,7 @@ class ComputeRow:
         return resolve(PAPER_MODEL, settings).config
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Fit:
     """The three numbers: seconds of one GPU, for the paper's model."""
 
@@ -64,7 +63,7 @@ class Fit:
     per_flop: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Checked:
     """A row with its estimate: with all rows fitted, without this row, and without its whole group."""
 
@@ -132,25 +131,7 @@ class _Case:
 
 def compute_rows() -> list[ComputeRow]:
     """Return the rows of the paper's table."""
-    text = (resources.files("sottovoce") / "estimate" / "compute.csv").read_text(encoding="utf-8")
-    return [
-        ComputeRow(
-            int(row["line"]),
-            row["group"],
-            row["seed"],
-            row["data"],
-            row["dp"] == "yes",
-            int(row["batch_seconds"]),
-            int(row["cohort_size"]),
-            row["local_kind"],
-            int(row["local_count"]),
-            int(row["central_steps"]),
-            int(row["gpus"]),
-            float(row["runtime_hours"]),
-            float(row["gpu_hours"]),
-        )
-        for row in csv.DictReader(text.splitlines())
-    ]
+    return read_packaged_table(ComputeRow, "estimate/compute.csv")
 
 
 @cache
@@ -164,10 +145,10 @@ def calibrate() -> Calibration:
     }
     checked = [
         Checked(
-            case.row,
-            case.hours(fit),
-            case.hours(_fitted([other for other in cases if other is not case])),
-            case.hours(by_group[case.row.group]),
+            row=case.row,
+            estimated=case.hours(fit),
+            left_out=case.hours(_fitted([other for other in cases if other is not case])),
+            group_left_out=case.hours(by_group[case.row.group]),
         )
         for case in cases
     ]
@@ -184,8 +165,13 @@ def _case(row: ComputeRow) -> _Case:
 
 def _fitted(cases: Sequence[_Case]) -> Fit:
     def errors(logs: Sequence[float]) -> list[float]:
-        fit = Fit(*np.exp(logs).tolist())
+        fit = _from_logs(logs)
         return [math.log(case.hours(fit) / case.row.gpu_hours) for case in cases]
 
     fitted = least_squares(errors, np.log(_START), max_nfev=100)
-    return Fit(*np.exp(fitted.x).tolist())
+    return _from_logs(fitted.x)
+
+
+def _from_logs(logs: Sequence[float]) -> Fit:
+    per_central_step, per_local_step, per_flop = np.exp(logs).tolist()
+    return Fit(per_central_step=per_central_step, per_local_step=per_local_step, per_flop=per_flop)

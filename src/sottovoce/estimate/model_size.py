@@ -16,7 +16,7 @@ _FLOAT_BYTES = 4
 _UTTERANCE_SECONDS = 15  # assumed for the memory of attention
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelSize:
     """The size of a model; layers, gradients and the optimizer are those of the parameters that train."""
 

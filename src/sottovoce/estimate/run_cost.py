@@ -34,7 +34,7 @@ _HASHED_PER_SECOND = 1.7e9
 _GUESSED_FACTOR = 2.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Estimate:
     """The cost of a run. Bytes are those of one process; times are expected values with a range (see `factor`)."""
 
@@ -47,7 +47,7 @@ class Estimate:
     local_seconds: float  # of audio computed by a user in a central step
     cohort_size: float
     central_steps: int
-    flops_per_second: dict[str, float]  # of audio, forward and backward
+    flops_per_second: dict[str, float]  # of audio, forward and backward, less those that frozen parameters save
     flops_per_user: float
     flops_per_central_step: float
     flops_per_run: float
@@ -104,7 +104,7 @@ def estimate(
     size = describe(config, config.federated.partition, language_of(config))
     cohort = cohort_size(config)
     precision = precision or config.hardware.precision
-    flops = flops_per_second(config.model, size.tokens, audio.utterance_seconds)
+    flops = flops_per_second(config.model, size.tokens, audio.utterance_seconds, trainable=config.federated.trainable)
     steps, seconds = (audio.mean(values) for values in local_work(config, audio.seconds))
     pace = _pace(config, size, device, precision)
     shared = loads(config, audio, processes, sharing)
@@ -145,7 +145,7 @@ def estimate(
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Pace:
     per_central_step: float
     per_local_step: float
@@ -160,7 +160,13 @@ def _pace(config: Config, size: ModelSize, device: Device, precision: Precision)
     The paper's rows are all of one model, so how its fixed times change with the model is an assumption.
     """
     if device.seconds_per_flop is not None:
-        return _Pace(0.0, 0.0, device.seconds_per_flop, _GUESSED_FACTOR, f"this machine: {device.measured_on}")
+        return _Pace(
+            per_central_step=0.0,
+            per_local_step=0.0,
+            per_flop=device.seconds_per_flop,
+            factor=_GUESSED_FACTOR,
+            basis=f"this machine: {device.measured_on}",
+        )
     if precision not in device.tflops:
         raise ConfigError(f"{device.name} has no peak in {precision}. It has: {', '.join(device.tflops)}.")
     calibration, paper = calibrate(), resolve(PAPER_MODEL).config
@@ -176,11 +182,11 @@ def _pace(config: Config, size: ModelSize, device: Device, precision: Precision)
     ]
     basis = f"the pace of the paper's runs ({A100.name}, {PAPER_PRECISION})"
     return _Pace(
-        fit.per_central_step * size.trainable / paper_size.trainable,
-        fit.per_local_step * size.blocks / paper_size.blocks,
-        seconds_per_flop(device, precision, fit.per_flop),
-        max(calibration.factor, _GUESSED_FACTOR if other else 1.0),
-        f"{basis}, extrapolated to {', '.join(other)}" if other else basis,
+        per_central_step=fit.per_central_step * size.trainable / paper_size.trainable,
+        per_local_step=fit.per_local_step * size.blocks / paper_size.blocks,
+        per_flop=seconds_per_flop(device, precision, fit.per_flop),
+        factor=max(calibration.factor, _GUESSED_FACTOR if other else 1.0),
+        basis=f"{basis}, extrapolated to {', '.join(other)}" if other else basis,
     )
 
 

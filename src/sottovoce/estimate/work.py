@@ -7,7 +7,7 @@ transformer, with w the width, m the width of the MLP and n the outputs of an ut
     conv 2 * 7 * (80 + 1) * 2w    qkv 6 w^2    wf 2 w^2    attention 4 w n    MLP 4 w m    output 2 w tokens
 
 The backward pass computes each twice more, the convolution once: its input needs no gradient. A dropped block computes
-nothing. What frozen parameters save in the backward pass is not subtracted.
+nothing. Frozen parameters (`federated.trainable`) save a part of the backward pass: see `saved_by_freezing`.
 """
 
 from dataclasses import dataclass
@@ -21,29 +21,68 @@ from sottovoce.errors import ConfigError
 from sottovoce.estimate.user_audio import Floats, UserAudio
 from sottovoce.features.logmel import FRAMES_PER_SECOND
 from sottovoce.federated.process_aggregator import share_out
-from sottovoce.model.encoder import make_on_meta
+from sottovoce.model.encoder import Encoder, make_on_meta
 from sottovoce.model.encoder_options import EncoderOptions
+from sottovoce.model.flat import trainable_roles
+from sottovoce.model.roles import Trainable
 from sottovoce.randomness import stream
 
 # How users come to processes. `longest first` is what our engine does; `dealt` gives every process as many, whoever
 # they are, and explains the paper's rows better (docs/estimate.md).
 Sharing = Literal["longest first", "dealt"]
 
+FROZEN = "frozen"  # the part of the FLOPs that frozen parameters save
 _DRAWN_USERS = 1 << 16  # at least: as many cohorts as that makes
 _MOST_USERS = 1 << 18  # of one cohort: beyond, what is drawn is scaled up
 
 
 def flops_per_second(
-    model: EncoderOptions, tokens: int, utterance_seconds: float, *, drops: bool = True
+    model: EncoderOptions,
+    tokens: int,
+    utterance_seconds: float,
+    *,
+    drops: bool = True,
+    trainable: Trainable = "all",
 ) -> dict[str, float]:
     """Return the FLOPs of one second of audio, forward and backward, part by part.
 
-    With `drops`, blocks that layer drop skips are left out, on average.
+    With `drops`, blocks that layer drop skips are left out, on average. FLOPs that frozen parameters save are the part
+    FROZEN, a negative number, so that the parts always add up.
     """
     encoder = make_on_meta(model, tokens)
     per_second = FRAMES_PER_SECOND / encoder.output_stride
-    per_output = encoder.flops_per_output(utterance_seconds * per_second, drops=drops)
+    outputs = utterance_seconds * per_second
+    per_output = encoder.flops_per_output(outputs, drops=drops)
+    saved = saved_by_freezing(encoder, outputs, trainable, drops=drops)
+    if saved:
+        per_output = {**per_output, FROZEN: -saved}
     return {part: per_second * flops for part, flops in per_output.items()}
+
+
+def saved_by_freezing(encoder: Encoder, outputs: float, trainable: Trainable, *, drops: bool = True) -> float:
+    """Return the FLOPs of one output that the backward pass saves because some parameters are frozen.
+
+    The forward pass is always complete. Gradients of weights are computed for trainable matrices only. Gradients of
+    inputs, and the backward pass of attention, are computed down to the lowest tensor that trains.
+
+    This is an approximation: parameters are taken to be in the order of the forward pass, every pass of a matrix costs
+    the same per parameter, and FLOPs that grow with the utterance (attention) have no parameters.
+    """
+    trained = trainable_roles(encoder, trainable)
+    names = [name for name, _ in encoder.named_parameters()]
+    below = set(names[: min(names.index(name) for name in trained)])
+    sizes = {name: parameter.numel() for name, parameter in encoder.named_parameters() if parameter.dim() > 1}
+    first = next(iter(sizes), None)  # its inputs are the features, which need no gradient
+    with_input_gradient = sum(size for name, size in sizes.items() if name != first)
+    if not with_input_gradient:
+        return 0.0
+    frozen = sum(size for name, size in sizes.items() if name not in trained)
+    without_input_gradient = sum(size for name, size in sizes.items() if name in below and name != first)
+    matrices = sum(encoder.flops_per_output(0.0, drops=drops).values())
+    attention = sum(encoder.flops_per_output(outputs, drops=drops).values()) - matrices
+    per_parameter = matrices / (2 * sum(sizes.values()) + with_input_gradient)  # of one pass
+    of_matrices = per_parameter * (frozen + without_input_gradient)
+    return of_matrices + 2 / 3 * attention * without_input_gradient / with_input_gradient
 
 
 def local_work(config: Config, seconds: Floats) -> tuple[Floats, Floats]:

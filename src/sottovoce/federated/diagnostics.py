@@ -67,13 +67,13 @@ class LocalGradients:
         self._norms.append(norm)
 
     def stopped_(self, theta: Tensor, flat: FlatModel) -> None:
-        """Take what the user's last step left behind; the gradient's place is used up, as `delta_` will do anyway."""
+        """Compare the user's last gradient with its first one; call it after the last step and before `finish_`.
+
+        The gradient is overwritten. `Client.finish_` overwrites it anyway.
+        """
         if not (self._on and self._close and self._norms) or self._first is None:
             return
-        parts = torch.split(self._first, list(self._partition.tensor_sizes))
-        squares = torch.stack(torch._foreach_norm(list(parts), 2)).double().square()
-        layer = torch.tensor(self._partition.tensor_layers, device=squares.device)
-        self._found = [squares.new_zeros(len(self._partition)).index_add_(0, layer, squares).sqrt()]
+        self._found = [self._partition.norms(self._first, precise=False)]
         if len(self._norms) > 1:
             change = torch.dist(self._first, flat.gradient)
             # The last gradient was taken before the last step, at theta_k + lr g.

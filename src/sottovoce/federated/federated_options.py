@@ -18,9 +18,7 @@ class Local(BaseModel):
     steps: int | None = Field(None, ge=1, description="T_loc, local steps; null: by epochs")
     epochs: int | None = Field(None, ge=1, description="E, passes over the user's audio; null: by steps")
     gradient_clip: float | None = Field(1.0, gt=0, description="largest norm of a local gradient; null: no clipping")
-    rule: AnyLocalRule = Field(
-        default_factory=LocalSgd, description="what a local step adds to the gradient: sgd (nothing), fedprox"
-    )
+    rule: AnyLocalRule = Field(default_factory=LocalSgd, description="the local rule, which corrects the gradient")
 
     @model_validator(mode="after")
     def _steps_or_epochs(self) -> "Local":
@@ -50,7 +48,7 @@ class Federated(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     local: Local = Field(default_factory=Local)
-    optimizer: AnyOptimizer = Field(default_factory=Lamb, description="lars, lamb, adam, adagrad or sgd")
+    optimizer: AnyOptimizer = Field(default_factory=Lamb, description="the server optimizer")
     schedule: Schedule = Field(
         default_factory=lambda: Schedule(lr=0.002, decay="exponential", begin=750, rate=0.6, every=750),
         description="the central learning rate over time",

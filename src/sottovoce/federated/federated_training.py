@@ -16,30 +16,24 @@ from sottovoce.config import Config, Resolved
 from sottovoce.data.population import Population
 from sottovoce.data.selection import require_disjoint
 from sottovoce.distributed import Group
-from sottovoce.errors import ConfigError, PrivacyError
+from sottovoce.errors import PrivacyError
 from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.process_aggregator import ProcessAggregator
 from sottovoce.federated.seed import describe_seed_model
-from sottovoce.privacy.accounting import pld, rounded_up
+from sottovoce.privacy.accounting import delta_caution, pld, rounded_up
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, epsilon_after, require_same_mechanism
 from sottovoce.privacy.ledger_header import LedgerHeader
+from sottovoce.privacy.ledger_lines import RunEnd
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import NoiseState
 from sottovoce.randomness import stream
-from sottovoce.runs.display import Display, MakeDisplay
+from sottovoce.runs.display import MakeDisplay
 from sottovoce.runs.documents import Result
 from sottovoce.runs.folder import Run
 from sottovoce.runs.stop import Stop
-from sottovoce.runs.training import (
-    Training,
-    TrainingContext,
-    data_hashes,
-    open_held_out,
-    open_run,
-    start_model,
-)
+from sottovoce.runs.training import OpenRun, Training, data_hashes, open_run
 
 # Settings that may differ when a run resumes: none of them changes the steps already taken.
 MAY_CHANGE = (
@@ -52,38 +46,34 @@ def train_federated(
     group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay, stop: Stop | None = None
 ) -> None:
     """Train for the configured number of central steps; rank 0 writes into `folder`."""
-    with open_run(group, folder, make_display, stop) as (run, display, requests):
-        _train(group, resolved, run, display, requests)
+    with open_run(group, resolved, folder, make_display, stop) as opened:
+        _train(opened)
 
 
-def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: Stop) -> None:
-    config = resolved.config
-    speakers = open_speakers(config)
+def _train(opened: OpenRun) -> None:
+    config, run, options = opened.resolved.config, opened.run, opened.resolved.config.federated
+    speakers = opened.speakers()
     users = speakers.iid(config.seed) if config.users.iid else speakers
-    recogniser = start_model(config, users, fresh=not run.begun, trainable=config.federated.trainable)
-    dev = open_held_out("dev", config.data.dev, speakers, recogniser)
-    test = open_held_out("test", config.data.test, speakers, recogniser)
-    if dev is not None and test is not None:
-        require_disjoint(dev, test, ("dev", "test"))
+    context = opened.prepare(
+        speakers, optimizer=options.optimizer, steps=options.central_steps, trainable=options.trainable
+    )
+    if context.dev is not None and context.test is not None:
+        require_disjoint(context.dev, context.test, ("dev", "test"))
     mechanism = Mechanism(
         config.privacy,
         config.participation,
-        recogniser.flat.partition(config.federated.partition),
+        context.recogniser.flat.partition(options.partition),
         config.randomness.source,
     )
     _require_possible(mechanism, users)
     seed_model = "" if run.begun else describe_seed_model(config.data.seed_model, speakers)
     header = LedgerHeader.of(mechanism, unit=users.unit, seed_model=seed_model, config_hash=_hash(config))
-    if group.leads:
+    if context.group.leads:
         require_same_mechanism(run.path / LEDGER_FILE, header)
-    state = config.federated.optimizer.start(recogniser.flat.theta)
-    context = TrainingContext(
-        resolved, group, run, recogniser, state, dev, display=display, stop=stop, steps=config.federated.central_steps
-    )
     training = Training.begin(
         context,
         may_change=MAY_CHANGE,
-        data=data_hashes(config, run, users=users, dev=dev),
+        data=data_hashes(config, run, users=users, dev=context.dev),
         timed=False,
         events=config.privacy.diagnostics,
     )
@@ -91,8 +81,8 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: S
         engine = _make_engine(training, mechanism, users, header)
         within_budget = _take_steps(training, engine)
         training.finish()
-        if training.progress.step >= config.federated.central_steps or not within_budget:
-            _conclude(training, mechanism, users, test)
+        if training.progress.step >= context.steps or not within_budget:
+            _conclude(training, mechanism, users)
 
 
 def _make_engine(training: Training, mechanism: Mechanism, users: Population, header: LedgerHeader) -> Engine:
@@ -144,13 +134,6 @@ def _hash(config: Config) -> str:
     return hashlib.sha256(json.dumps(config.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
 
-def open_speakers(config: Config) -> Population:
-    """Return the speakers of the training set."""
-    if config.data.train is None:
-        raise ConfigError("data.train is required: the users. Give a store with --train.")
-    return config.data.train.open()
-
-
 def _guarantee(config: Config, mechanism: Mechanism, epsilon: Epsilons, users: Population) -> str:
     """State in one line what a run guarantees."""
     if epsilon.rdp is None:
@@ -158,9 +141,11 @@ def _guarantee(config: Config, mechanism: Mechanism, epsilon: Epsilons, users: P
     by_pld = "" if epsilon.pld is None else f", {rounded_up(epsilon.pld)} (PLD)"
     seeded_by = "" if config.data.seed_model is None else "; beyond what the seed model reveals"
     simulated = " (seeded randomness: a simulation)" if mechanism.source == "seeded" else ""
+    caution = delta_caution(config.privacy.target_delta, mechanism.population)
+    cautioned = "" if caution is None else f"; caution: {caution.removesuffix('.')}"
     return (
         f"epsilon {rounded_up(epsilon.rdp)} (RDP){by_pld} at delta {config.privacy.target_delta:g}; unit: all audio of "
-        f"one {users.unit}; adjacency: {mechanism.adjacency}{seeded_by}{simulated}"
+        f"one {users.unit}; adjacency: {mechanism.adjacency}{seeded_by}{simulated}{cautioned}"
     )
 
 
@@ -196,18 +181,17 @@ def _take_steps(training: Training, engine: Engine) -> bool:
     return True
 
 
-def _conclude(training: Training, mechanism: Mechanism, users: Population, test: Population | None) -> None:
+def _conclude(training: Training, mechanism: Mechanism, users: Population) -> None:
     """Evaluate on dev and test, speaker by speaker, account tightly, and write the result."""
     context, progress, ledger = training.context, training.progress, training.ledger
     config, before = context.resolved.config, context.run.result
     if context.group.from_leader(before is not None and before.steps == progress.step):
         return
-    evaluations = training.record_evaluations(test)
+    evaluations = training.record_evaluations()
     if ledger is None:
         return
     spent = Epsilons(ledger.epsilon, _tight_epsilon(config, mechanism, ledger))
-    numbers = {"releases": ledger.releases, "epsilon_rdp": spent.rdp, "epsilon_pld": spent.pld}
-    ledger.note({"finished": progress.step, **numbers})
+    ledger.note(RunEnd(finished=progress.step, releases=ledger.releases, epsilon_rdp=spent.rdp, epsilon_pld=spent.pld))
     Result(
         steps=progress.step,
         dev_wer=progress.last_wer,

@@ -1,8 +1,8 @@
 """A cohort simulated by a group of processes: each trains its share of the users, and the leader gets the sum.
 
-Users are shared out by their amount of audio, longest first. Sums of integers do not depend on their order, so the
-number of processes changes no bit. Nothing grows with the cohort or the population. Batches are prepared ahead in a
-thread while the model computes.
+Users are shared out by the padded audio of their local work, longest first. Sums of integers do not depend on their
+order, so the number of processes changes no bit. The number of vectors in memory does not grow with the cohort; only
+lists with a few numbers per user of the cohort do. Batches are prepared ahead in a thread while the model computes.
 """
 
 import heapq

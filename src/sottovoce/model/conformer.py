@@ -89,17 +89,12 @@ class Conformer(Stack):
         """Make the parameters; `initialise` fills them."""
         super().__init__(options, tokens, (ConformerBlock(options) for _ in range(options.blocks)))
 
-    def flops_per_output(self, outputs: float, *, drops: bool = True) -> dict[str, float]:
-        """Return the FLOPs of the matrix products and of the depthwise convolutions."""
-        conv, output = self.flops_around()
-        passes, width = self.block_passes(drops=drops), self.width
+    def block_flops(self) -> dict[str, float]:
+        """Return the FLOPs of the convolution module, depthwise convolution included, and of both MLPs."""
+        width, options = self.width, self.options
         return {
-            "conv": conv,
-            "projections": passes * 8 * width**2,
-            "attention": passes * 4 * width * outputs,
-            "convolution": passes * (6 * width**2 + 2 * width * self.options.kernel),
-            "mlp": passes * 8 * width * self.options.mlp_width,
-            "output": output,
+            "convolution": 6 * width**2 + 2 * width * options.kernel,
+            "mlp": 8 * width * options.mlp_width,
         }
 
     def values_per_output(self, outputs: float) -> float:

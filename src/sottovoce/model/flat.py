@@ -57,10 +57,23 @@ class Partition:
             inside[layer] &= belongs
         return tuple(inside)
 
-    def norms(self, vector: Tensor) -> Tensor:
-        """Return the Euclidean norm of every layer, in float64."""
-        tensors = torch._foreach_norm(_cut(vector, self.tensor_sizes), 2, dtype=torch.float64)
-        squares = torch.stack(list(tensors)).square()
+    def roles_in(self, layer: str) -> dict[str, TensorRole]:
+        """Return the tensors of a layer with their roles; raise KeyError where there is no such layer."""
+        if layer not in self.layers:
+            raise KeyError(layer)
+        place = self.layers.index(layer)
+        members = zip(self.tensors, self.tensor_layers, self.roles, strict=True)
+        return {tensor: role for tensor, own, role in members if own == place}
+
+    def norms(self, vector: Tensor, *, precise: bool = True) -> Tensor:
+        """Return the Euclidean norm of every layer, in float64.
+
+        Without `precise`, the squares of a tensor are added up in the vector's own type. That is faster, and good
+        enough for statistics.
+        """
+        dtype = torch.float64 if precise else vector.dtype
+        tensors = torch._foreach_norm(_cut(vector, self.tensor_sizes), 2, dtype=dtype)
+        squares = torch.stack(list(tensors)).double().square()
         layer = torch.tensor(self.tensor_layers, device=vector.device)
         return torch.zeros(len(self), dtype=torch.float64, device=vector.device).index_add_(0, layer, squares).sqrt()
 

@@ -80,6 +80,17 @@ class Stack(FrontEnd):
         """Return the blocks: they share one compiled piece, and layer drop needs no further compilation."""
         return self.blocks
 
+    def flops_per_output(self, outputs: float, *, drops: bool = True) -> dict[str, float]:
+        """Return the FLOPs of the matrix products: see the module of estimates, `estimate/work.py`."""
+        conv, output = self.flops_around()
+        passes = self.block_passes(drops=drops)
+        block = {"projections": 8 * self.width**2, "attention": 4 * self.width * outputs, **self.block_flops()}
+        return {"conv": conv, **{part: passes * flops for part, flops in block.items()}, "output": output}
+
+    def block_flops(self) -> dict[str, float]:
+        """Return the FLOPs of a forward pass through a block without its attention, per output and by part."""
+        raise NotImplementedError
+
     def block_passes(self, *, drops: bool) -> float:
         """Return the passes through blocks in a training step: one forward, and a backward pass counts as two."""
         return 3 * self.options.blocks * (1 - (self.options.layer_drop if drops else 0.0))

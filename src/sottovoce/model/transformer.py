@@ -71,17 +71,9 @@ class Transformer(Stack):
             elif name.endswith(_AFTER_A_NORM):
                 parameter.div_(self.options.norm_scale)
 
-    def flops_per_output(self, outputs: float, *, drops: bool = True) -> dict[str, float]:
-        """Return the FLOPs of the matrix products: see the module of estimates, `estimate/work.py`."""
-        conv, output = self.flops_around()
-        passes, width = self.block_passes(drops=drops), self.width
-        return {
-            "conv": conv,
-            "projections": passes * 8 * width**2,
-            "attention": passes * 4 * width * outputs,
-            "mlp": passes * 4 * width * self.options.mlp_width,
-            "output": output,
-        }
+    def block_flops(self) -> dict[str, float]:
+        """Return the FLOPs of the MLP."""
+        return {"mlp": 4 * self.width * self.options.mlp_width}
 
     def values_per_output(self, outputs: float) -> float:
         """Return the numbers kept for the backward pass.

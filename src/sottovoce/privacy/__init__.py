@@ -6,7 +6,16 @@ from sottovoce.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from sottovoce.privacy.accounting import Event, Spent, pld, rdp
-    from sottovoce.privacy.claims import Account, RunClaim, claim_at, composed, open_account, statement
+    from sottovoce.privacy.claims import (
+        Account,
+        Claim,
+        RunClaim,
+        claim_at,
+        claim_for,
+        composed,
+        open_account,
+        statement,
+    )
     from sottovoce.privacy.clipping import add_clipped_, clip_factors
     from sottovoce.privacy.epsilons import Epsilons
     from sottovoce.privacy.ledger import Ledger, Mark, read_ledger
@@ -21,6 +30,7 @@ __all__ = [
     "Account",
     "AnyNoise",
     "Budget",
+    "Claim",
     "Epsilons",
     "Event",
     "Gaussian",
@@ -40,6 +50,7 @@ __all__ = [
     "Spent",
     "add_clipped_",
     "claim_at",
+    "claim_for",
     "clip_factors",
     "composed",
     "open_account",
@@ -55,7 +66,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "accounting": "Event Spent pld rdp",
-        "claims": "Account RunClaim claim_at composed open_account statement",
+        "claims": "Account Claim RunClaim claim_at claim_for composed open_account statement",
         "clipping": "add_clipped_ clip_factors",
         "epsilons": "Epsilons",
         "ledger": "Ledger Mark read_ledger",

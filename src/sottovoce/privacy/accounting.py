@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sottovoce.errors import ConfigError, PrivacyError
+from sottovoce.privacy.epsilons import Epsilons
 
 Floats = npt.NDArray[np.float64]
 Adjacency = Literal["add or remove one user", "replace one user by another"]
@@ -119,6 +120,24 @@ class Pld:
 
     epsilon: float | None
     reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Accounted:
+    """Epsilon by both accountants."""
+
+    rdp: Rdp
+    pld: Pld
+
+    @property
+    def epsilons(self) -> Epsilons:
+        """The two numbers alone."""
+        return Epsilons(self.rdp.epsilon, self.pld.epsilon)
+
+
+def account_for(spent: Spent | Counts, target_delta: float) -> Accounted:
+    """Return epsilon at the target delta, by RDP and by PLD."""
+    return Accounted(rdp(spent, target_delta), pld(spent, target_delta))
 
 
 def rdp(spent: Spent | Counts, target_delta: float, orders: tuple[float, ...] = ORDERS) -> Rdp:
@@ -239,6 +258,7 @@ def _pld(events: Counts, target_delta: float) -> Pld:
 
 def _reduced_delta(extra: float, target_delta: float) -> float:
     """Return the delta to account for, such that the noise's sampler brings it up to the target."""
+    require_delta(target_delta)
     if extra > 0.2:
         raise PrivacyError(f"The grid of the noise is too coarse: it adds {extra:g} to epsilon. Use more noise.")
     return target_delta * math.exp(-extra / 2) if extra else target_delta
@@ -266,7 +286,9 @@ def deltas(spent: Spent | Counts, epsilons: Sequence[float]) -> Floats | None:
         return np.array([math.exp(gaussian_log_delta(_multiplier(events), epsilon)) for epsilon in epsilons])
     if refusal(events) is not None:
         return None
-    return np.asarray(_composed(tuple(events.items())).get_delta_for_epsilon(list(epsilons))) + _rounding(events)
+    # For a list dp-accounting loops over the whole grid in Python, which takes seconds; for a number it does not.
+    places = epsilons[0] if len(epsilons) == 1 else list(epsilons)
+    return np.atleast_1d(_composed(tuple(events.items())).get_delta_for_epsilon(places)) + _rounding(events)
 
 
 def _multiplier(events: Counts) -> float:
@@ -354,6 +376,16 @@ def require_delta(target_delta: float) -> None:
     """Raise ConfigError where a delta is not between 0 and 1."""
     if not 0 < target_delta < 1:
         raise ConfigError(f"Expected 0 < target_delta={target_delta:g} < 1.")
+
+
+def delta_caution(target_delta: float, population: int) -> str | None:
+    """Return one line where delta is not below 1/K, and None where it is."""
+    if target_delta * population < 1:
+        return None
+    return (
+        f"delta {target_delta:g} is not below 1/K = {1 / population:g}: publishing all audio of one random user would "
+        "meet it with epsilon 0. Choose a smaller delta."
+    )
 
 
 def rounded_up(epsilon: float, digits: int = 3) -> str:

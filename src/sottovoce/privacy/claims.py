@@ -4,29 +4,52 @@ Everything is read from the ledger; nothing comes from the model or from private
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from sottovoce.errors import DataError, PrivacyError
-from sottovoce.privacy.accounting import Spent, deltas, pld, rdp, require_delta, rounded_up
-from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
+from sottovoce.privacy.accounting import (
+    Accounted,
+    Spent,
+    account_for,
+    delta_caution,
+    deltas,
+    require_delta,
+    rounded_up,
+)
+from sottovoce.privacy.ledger import LEDGER_FILE, LedgerContent, read_ledger
 from sottovoce.privacy.ledger_header import LedgerHeader
-from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
+from sottovoce.privacy.privacy_options import Sampling
 
 DELTAS = (1e-6, 1e-8, 1e-9, 1e-10, 1e-12)
 FALSE_POSITIVES = (0.001, 0.01, 0.1)
+_CERTAIN = 0.9995
 
 
 @dataclass(frozen=True)
 class Account:
-    """The content of a run's ledger."""
+    """A run and its ledger, for questions about the privacy that it has spent."""
 
     run: Path
-    header: LedgerHeader
-    releases: int
-    changes: tuple[Mapping[str, Any], ...] = ()
+    content: LedgerContent
+
+    @property
+    def path(self) -> Path:
+        """The ledger's file."""
+        return self.run / LEDGER_FILE
+
+    @property
+    def header(self) -> LedgerHeader:
+        """The mechanism, and what it protects."""
+        return self.content.header
+
+    @property
+    def releases(self) -> int:
+        """The number of releases."""
+        return len(self.content.releases)
 
     @property
     def spent(self) -> Spent:
@@ -50,26 +73,56 @@ def open_account(run: Path) -> Account:
     path = run / LEDGER_FILE
     if not path.is_file():
         raise DataError(f"There is no {path}. Give the folder of a federated run.")
-    lines = read_ledger(path)
-    if not lines:
+    content = read_ledger(path)
+    if content is None:
         raise DataError(f"{path} is empty. Give the folder of a federated run that was started.")
-    changes = tuple(line["now"] for line in lines if "now" in line)
-    return Account(run, LedgerHeader.read(lines[0], path), sum("release" in line for line in lines), changes)
+    return Account(run, content)
 
 
-@dataclass(frozen=True)
-class RunClaim:
-    """The epsilon that a run would have with another cohort size and population, at the same noise."""
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """The epsilon of a mechanism after some releases."""
 
-    account: Account
-    mechanism: Mechanism  # with the sizes of the claim
+    mechanism: Mechanism
     releases: int
     target_delta: float
 
     @property
     def spent(self) -> Spent:
-        """What the releases would cost."""
+        """What the releases cost."""
         return self.mechanism.spent(self.releases)
+
+    @cached_property
+    def accounted(self) -> Accounted:
+        """The epsilon by both accountants."""
+        return account_for(self.spent, self.target_delta)
+
+    @property
+    def caution(self) -> str | None:
+        """One line where delta is too large for the population; None otherwise."""
+        return delta_caution(self.target_delta, self.mechanism.population)
+
+
+def claim_for(
+    *,
+    sigma_dp: float,
+    cohort_size: float,
+    population: int,
+    central_steps: int,
+    target_delta: float,
+    sampling: Sampling = "poisson",
+) -> Claim:
+    """Return the claim of a run with these sizes, whose users all count alike."""
+    require_delta(target_delta)
+    mechanism = plain_mechanism(sigma_dp, cohort_size, population, sampling)
+    return Claim(mechanism=mechanism, releases=central_steps, target_delta=target_delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunClaim(Claim):
+    """The epsilon that a run would have with another cohort size and population, at the same noise."""
+
+    account: Account
 
     @property
     def assumption(self) -> str:
@@ -101,7 +154,8 @@ def claim_at(
     _ = account.spent_after(releases)  # raises without a guarantee
     delta = account.target_delta if target_delta is None else target_delta
     require_delta(delta)
-    return RunClaim(account, account.header.at(cohort_size, population, str(account.run)), releases, delta)
+    mechanism = account.header.at(cohort_size, population, str(account.run))
+    return RunClaim(account=account, mechanism=mechanism, releases=releases, target_delta=delta)
 
 
 def composed(accounts: Sequence[Account]) -> Spent:
@@ -116,8 +170,13 @@ def true_positives(spent: Spent, false_positives: float) -> float | None:
     """Return the highest rate at which an attacker correctly says that a user took part, at a rate of false alarms.
 
     It is min over epsilon of e^epsilon * false_positives + delta(epsilon), by the tight accounting; None where that is
-    refused.
+    refused. A rate above _CERTAIN, which is printed as 100 %, may be returned as 1.
     """
+    # The first term rises with epsilon and the second one falls: both sides of this epsilon are bounded from below.
+    middle = math.log(_CERTAIN / false_positives)
+    at_middle = deltas(spent, [middle])
+    if at_middle is not None and false_positives + float(at_middle[0]) >= _CERTAIN:
+        return 1.0
     highest = math.log(1 / false_positives)  # beyond it the bound is 1
     epsilons = [highest * place / 400 for place in range(401)]
     at_epsilons = deltas(spent, epsilons)
@@ -144,12 +203,15 @@ def statement(account: Account) -> str:
 
 
 def _summary(account: Account) -> str:
-    by_rdp, by_pld = rdp(account.spent, account.target_delta), pld(account.spent, account.target_delta)
-    tight = "" if by_pld.epsilon is None else f", {rounded_up(by_pld.epsilon)} by privacy loss distributions"
+    spent = account_for(account.spent, account.target_delta)
+    tight = "" if spent.pld.epsilon is None else f", {rounded_up(spent.pld.epsilon)} by privacy loss distributions"
     text = (
-        f"After {account.releases} releases: epsilon {rounded_up(by_rdp.epsilon)} by Renyi DP{tight}, "
+        f"After {account.releases} releases: epsilon {rounded_up(spent.rdp.epsilon)} by Renyi DP{tight}, "
         f"at delta {account.target_delta:g}.\n"
     )
+    caution = delta_caution(account.target_delta, account.header.population)
+    if caution is not None:
+        text += f"\n**Caution:** {caution}\n"
     if account.header.simulated:
         text += (
             "\n**This was a simulation.** Cohorts and noise came from a seed: whoever knows it can subtract the noise. "
@@ -185,16 +247,17 @@ def _mechanism(account: Account) -> str:
         f"Seed model: {header.seed_model or 'none'}.",
         f"Code: {header.code}; configuration sha256 {header.config}.",
     ]
-    lines += [f"Later: {', '.join(f'{key} {value}' for key, value in change.items())}." for change in account.changes]
+    for change in account.content.changes:
+        lines.append(f"Later: {', '.join(f'{key} {value}' for key, value in change.line().items())}.")
     return "".join(f"- {line}\n" for line in lines)
 
 
 def _table(spent: Spent) -> str:
     rows = ["| delta | epsilon (RDP) | epsilon (PLD) |", "|---|---|---|"]
     for delta in DELTAS:
-        by_rdp, by_pld = rdp(spent, delta), pld(spent, delta)
-        tight = "refused" if by_pld.epsilon is None else rounded_up(by_pld.epsilon)
-        rows.append(f"| {delta:g} | {rounded_up(by_rdp.epsilon)} | {tight} |")
+        found = account_for(spent, delta)
+        tight = "refused" if found.pld.epsilon is None else rounded_up(found.pld.epsilon)
+        rows.append(f"| {delta:g} | {rounded_up(found.rdp.epsilon)} | {tight} |")
     return "\n".join(rows) + "\n"
 
 

@@ -1,7 +1,7 @@
 """The ledger of a run: every release, charged before anyone sees it, in a chain of hashes that reveals any change.
 
-    RUN/ledger.jsonl    a header (`ledger_header.py`), then a line for every release: {"previous": hash of the line
-                        before, "release": 3, "step": 2, "epsilon": ..., "aggregate": hash of the noised sum}
+    RUN/ledger.jsonl    a header (`ledger_header.py`), then a line for every release, every resumption with other
+                        settings and every end (`ledger_lines.py`); `previous` in each is the hash of the line before
 
 Guarantees:
 - a line is on disk before any model, metric or checkpoint that depends on its step is written;
@@ -15,7 +15,7 @@ Guarantees:
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ from typing import Any
 from sottovoce.errors import PrivacyError
 from sottovoce.files import sync_folder
 from sottovoce.privacy.accounting import rdp
-from sottovoce.privacy.ledger_header import FORMAT, LedgerHeader
+from sottovoce.privacy.ledger_header import LedgerHeader
+from sottovoce.privacy.ledger_lines import Changes, Entry, Release, Resumption, RunEnd, read_entry
 from sottovoce.privacy.mechanism import Mechanism
 
 LEDGER_FILE = "ledger.jsonl"
-_MAY_DIFFER = ("code", "config", "seed_model")  # when a run is resumed
 _START = "0" * 64  # what the header names as the line before it
 
 
@@ -37,6 +37,47 @@ class Mark:
 
     lines: int
     head: str
+
+
+@dataclass(frozen=True)
+class LedgerContent:
+    """The lines of a ledger whose chain holds."""
+
+    header: LedgerHeader
+    entries: tuple[Entry, ...]  # the lines after the header
+    hashes: tuple[str, ...]  # of all lines, the header's first
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """All releases, in order."""
+        return releases_in(self.entries)
+
+    @property
+    def changes(self) -> tuple[Changes, ...]:
+        """The changes of code, configuration and seed model that the run was resumed with."""
+        return tuple(entry.now for entry in self.entries if isinstance(entry, Resumption))
+
+    @property
+    def mark(self) -> Mark:
+        """The end of the ledger."""
+        return Mark(len(self.hashes), self.hashes[-1])
+
+    def holds(self, mark: Mark) -> bool:
+        """Return whether the ledger was at this mark once."""
+        return 0 < mark.lines <= len(self.hashes) and self.hashes[mark.lines - 1] == mark.head
+
+    def before(self, mark: Mark) -> tuple[Entry, ...]:
+        """Return the entries that were written before a mark."""
+        return self.entries[: mark.lines - 1]
+
+    def after(self, mark: Mark) -> tuple[Entry, ...]:
+        """Return the entries that were written after a mark."""
+        return self.entries[mark.lines - 1 :]
+
+
+def releases_in(entries: Iterable[Entry]) -> tuple[Release, ...]:
+    """Return those of the entries that are releases."""
+    return tuple(entry for entry in entries if isinstance(entry, Release))
 
 
 class Ledger:
@@ -51,32 +92,31 @@ class Ledger:
         self._mechanism = mechanism
         self._allowed = releases_allowed(mechanism)
         self._again: dict[int, list[str]] = {}  # by step: what was charged after the last checkpoint
-        lines = read_ledger(path, repair=True) if path.exists() else []
-        if not lines:
+        content = read_ledger(path, repair=True) if path.exists() else None
+        if content is None:
             if saved is not None:
                 raise PrivacyError(f"{path} is missing, but a checkpoint names {saved.lines} lines of it. Restore it.")
             self._lines, self._head, self.releases = 0, _START, 0
             self._append(header.line())
             return
         require_same_mechanism(path, header)
-        hashes = [line_hash(line) for line in lines]
-        if saved is not None and (saved.lines > len(lines) or hashes[saved.lines - 1] != saved.head):
+        if saved is not None and not content.holds(saved):
             raise PrivacyError(f"{path} is not the ledger that the last checkpoint was saved with. Restore it.")
-        self._lines, self._head = len(lines), hashes[-1]
-        self.releases = sum("release" in line for line in lines)
-        for line in lines[1 if saved is None else saved.lines :]:
-            if "release" in line:
-                self._again.setdefault(line["step"], []).append(line["aggregate"])
-        self._note_changes(lines, header.line())
+        self._lines, self._head = content.mark.lines, content.mark.head
+        self.releases = len(content.releases)
+        for release in releases_in(content.entries if saved is None else content.after(saved)):
+            self._again.setdefault(release.step, []).append(release.aggregate)
+        self._note_changes(content, header)
 
-    def _note_changes(self, lines: list[dict[str, Any]], header: Mapping[str, Any]) -> None:
+    def _note_changes(self, content: LedgerContent, header: LedgerHeader) -> None:
         """Record what differs from the start of the run, where it is resumed with another code, config or seed."""
-        known = dict(lines[0])
-        for line in lines:
-            known |= line.get("now", {})
-        changed = {key: header[key] for key in _MAY_DIFFER if header[key] and header[key] != known.get(key)}
+        known: dict[str, str] = {key: getattr(content.header, key) for key in Changes.model_fields}
+        for change in content.changes:
+            known |= change.line()
+        given: dict[str, str] = {key: getattr(header, key) for key in Changes.model_fields}
+        changed = {key: value for key, value in given.items() if value and value != known[key]}
         if changed:
-            self.note({"now": changed})
+            self.note(Resumption(now=Changes(**changed)))
 
     @property
     def mark(self) -> Mark:
@@ -97,8 +137,7 @@ class Ledger:
         if self._allowed is not None and self.releases >= self._allowed:
             raise PrivacyError(f"The privacy budget allows {self._allowed} releases, and all of them were made.")
         self.releases += 1
-        line = {"release": self.releases, "step": step, "epsilon": self.epsilon, "aggregate": aggregate}
-        self._append(line)
+        self._append(Release(release=self.releases, step=step, epsilon=self.epsilon, aggregate=aggregate).line())
         self._again.setdefault(step, []).append(aggregate)
         return True
 
@@ -117,20 +156,21 @@ class Ledger:
         paid = step in self._again and self._mechanism.source == "seeded"  # secure noise is charged again
         return self._allowed is None or self.releases < self._allowed or paid
 
-    def note(self, document: Mapping[str, Any]) -> None:
+    def note(self, entry: Resumption | RunEnd) -> None:
         """Add a line that is not a release."""
-        self._append(dict(document))
+        self._append(entry.line())
 
     def _append(self, document: dict[str, Any]) -> None:
         line = {"previous": self._head, **document}
         created = not self._path.exists()
+        text = _encoded(line)
         with self._path.open("ab") as file:
-            file.write(_encoded(line) + b"\n")
+            file.write(text + b"\n")
             file.flush()
             os.fsync(file.fileno())
         if created:
             sync_folder(self._path.parent)
-        self._head = line_hash(line)
+        self._head = _hash(text)
         self._lines += 1
 
 
@@ -160,31 +200,43 @@ def releases_allowed(mechanism: Mechanism) -> int | None:
     return low
 
 
-def read_ledger(path: Path, *, repair: bool = False) -> list[dict[str, Any]]:
-    """Return the lines of a ledger whose chain holds; `repair` cuts off an incomplete line at the end."""
+def read_ledger(path: Path, *, repair: bool = False) -> LedgerContent | None:
+    """Return the lines of a ledger whose chain holds; None where it has none.
+
+    Raise PrivacyError with the number of a line that was changed or is damaged. An incomplete line at the end is left
+    out; `repair` cuts it off.
+    """
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
     if len(whole) < len(data) and repair:
         os.truncate(path, len(whole))
-    lines: list[dict[str, Any]] = []
-    previous = _START
-    for number, text in enumerate(whole.split(b"\n")[:-1], 1):
-        try:
-            line = json.loads(text)
-        except ValueError:
-            line = None
-        if not isinstance(line, dict) or line.get("previous") != previous or _encoded(line) != text:
-            raise PrivacyError(f"{path}: line {number} does not follow from the one before it. It was changed.")
-        lines.append(line)
-        previous = line_hash(line)
-    if lines and lines[0].get("ledger") != FORMAT:
-        raise PrivacyError(f"{path} is not a ledger of the form {FORMAT}.")
-    return lines
+    texts = whole.split(b"\n")[:-1]
+    if not texts:
+        return None
+    hashes = tuple(map(_hash, texts))
+    first, *others = [
+        _document(text, previous, path, number)
+        for number, (text, previous) in enumerate(zip(texts, (_START, *hashes), strict=False), 1)
+    ]
+    header = LedgerHeader.read(first, path)
+    return LedgerContent(header, tuple(read_entry(line, path, number) for number, line in enumerate(others, 2)), hashes)
 
 
-def line_hash(line: Mapping[str, Any]) -> str:
+def _document(text: bytes, previous: str, path: Path, number: int) -> dict[str, Any]:
+    """Return one line, which must name the hash of the line before it and be written as `_encoded` writes it."""
+    try:
+        line = json.loads(text)
+        follows = isinstance(line, dict) and line.get("previous") == previous and _encoded(line) == text
+    except ValueError:  # not JSON, or not a finite number
+        follows = False
+    if not follows:
+        raise PrivacyError(f"{path}: line {number} does not follow from the one before it. It was changed.")
+    return dict(line)
+
+
+def _hash(text: bytes) -> str:
     """Return the hash that the next line names."""
-    return hashlib.sha256(_encoded(line)).hexdigest()
+    return hashlib.sha256(text).hexdigest()
 
 
 def _encoded(line: Mapping[str, Any]) -> bytes:
@@ -193,12 +245,12 @@ def _encoded(line: Mapping[str, Any]) -> bytes:
 
 def require_same_mechanism(path: Path, header: LedgerHeader) -> None:
     """Raise PrivacyError where a ledger was begun with another mechanism; without a ledger, anything may begin."""
-    lines = read_ledger(path) if path.exists() else []
-    if not lines:
+    content = read_ledger(path) if path.exists() else None
+    if content is None:
         return
-    begun, now = LedgerHeader.read(lines[0], path), header
+    begun, now = content.header, header
     for key in LedgerHeader.model_fields:
-        if key not in _MAY_DIFFER and getattr(begun, key) != getattr(now, key):
+        if key not in Changes.model_fields and getattr(begun, key) != getattr(now, key):
             raise PrivacyError(
                 f"{path} was begun with {key}={getattr(begun, key)}, not {getattr(now, key)}: a run keeps its "
                 "mechanism. Choose another --run."

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.accounting import Adjacency, Spent
+from sottovoce.privacy.ledger_lines import read_line
 from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
 from sottovoce.privacy.noise import AnyNoise, Gaussian
 from sottovoce.privacy.privacy_options import ClippingName, RuleName, Sampling
@@ -27,7 +28,7 @@ class LedgerHeader(BaseModel):
     guarantee: str  # "epsilon", or "none: " and the reason
     unit: str
     adjacency: Adjacency | None  # None without a guarantee
-    target_delta: float
+    target_delta: float = Field(gt=0, lt=1)
     population: int
     cohort_size: float
     sampling: Sampling
@@ -87,11 +88,7 @@ class LedgerHeader(BaseModel):
         """Read the first line of a ledger."""
         if line.get("ledger") != FORMAT:
             raise PrivacyError(f"{path} is not a ledger of the form {FORMAT}.")
-        try:
-            return cls.model_validate(line)
-        except ValidationError as error:
-            place = ".".join(map(str, error.errors()[0]["loc"]))
-            raise PrivacyError(f"{path}: the header is damaged at {place}.") from None
+        return read_line(cls, line, f"{path}: the header")
 
     def line(self) -> dict[str, Any]:
         """Return the header as it is written."""

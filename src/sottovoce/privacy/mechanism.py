@@ -1,10 +1,11 @@
 """The mechanism of a run: the one object that derives clip bounds, divisor, noise, z and what releases cost.
 
-Nothing else computes any of these, so they cannot disagree.
+Training takes all of these from here, so they cannot disagree. A ledger's header repeats them, and verification
+(`runs/verification.py`) computes z and q again from the header alone, on purpose.
 
 With K users, expected cohort size S and sampling probability q = S/K, one release is
 
-    Delta = (1 / divisor) * sum over the cohort of w_k * clip(Delta_k)  +  N(0, (sigma_dp * C)^2)
+    Delta = (1 / divisor) * sum over the cohort of w_k * clip(Delta_k)  +  noise of std sigma_dp * C
 
 - Weights w_k are 1, or at most a public `weight_bound`. The divisor is q * W with a public total W (K for w = 1).
   Adding or removing one user moves the sum by at most weight_bound * C, so z = sigma_dp * q * W / weight_bound:

@@ -1,11 +1,10 @@
 """Every (epsilon, delta) that the paper prints, with ours beside it: at the paper's orders, dense RDP, and PLD."""
 
-import csv
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import resources
 
+from sottovoce.files import read_packaged_table
 from sottovoce.privacy.accounting import PAPER_ORDERS, Event, Pld, Rdp, pld, rdp
 from sottovoce.processes import Progress, no_progress
 
@@ -14,7 +13,7 @@ TARGET_DELTA = 1e-9
 _FEWER_ORDERS = (1.8e-6, 0.625e-6)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PaperRow:
     """One row of a table of the paper; `line` is its line in the paper's source."""
 
@@ -59,23 +58,7 @@ class Compared:
 
 def paper_rows() -> list[PaperRow]:
     """Return all rows."""
-    text = (resources.files("sottovoce") / "privacy" / "paper.csv").read_text(encoding="utf-8")
-    return [
-        PaperRow(
-            row["table"],
-            int(row["line"]),
-            row["language"],
-            float(row["sigma_dp"]),
-            float(row["z"]),
-            int(row["cohort_size"]),
-            int(row["population"]),
-            int(row["central_steps"]),
-            float(row["epsilon"]),
-            float(row["order"]),
-            row["note"],
-        )
-        for row in csv.DictReader(text.splitlines())
-    ]
+    return read_packaged_table(PaperRow, "privacy/paper.csv")
 
 
 def compare(rows: list[PaperRow], progress: Progress = no_progress) -> Iterator[Compared]:

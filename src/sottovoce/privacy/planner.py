@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sottovoce.errors import ConfigError, PrivacyError
-from sottovoce.privacy.accounting import ORDERS, Floats, pld, rdp
+from sottovoce.privacy.accounting import ORDERS, Floats, pld, rdp, require_delta
 from sottovoce.privacy.mechanism import plain_mechanism
 from sottovoce.privacy.privacy_options import Sampling
 from sottovoce.processes import Progress, no_progress
@@ -29,7 +29,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The numbers that epsilon depends on. One of the first five is unknown (None) until it is solved for."""
 
@@ -40,6 +40,10 @@ class Plan:
     epsilon: float | None
     target_delta: float = 1e-9
     sampling: Sampling = "poisson"
+
+    def __post_init__(self) -> None:
+        """Refuse a delta that is none."""
+        require_delta(self.target_delta)
 
     @property
     def unknown(self) -> str:

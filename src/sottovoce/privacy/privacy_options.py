@@ -92,7 +92,7 @@ class Privacy(BaseModel):
     sigma_dp: float = Field(
         0.0, ge=0, le=1e6, description="std of the noise on the average, in units of C; 0: no noise"
     )
-    noise: AnyNoise = Field(default_factory=Gaussian, description="the noise mechanism: gaussian")
+    noise: AnyNoise = Field(default_factory=Gaussian, description="the noise mechanism")
     target_delta: float = Field(1e-9, gt=0, lt=1, description="delta of the (epsilon, delta) claim")
     budget: Budget | None = Field(None, description="stops the run before the step that would spend more")
     noise_analysis: NoiseAnalysis | None = Field(None, description="other noise on a parameter group: voids the claim")

@@ -7,8 +7,9 @@ In the paper's order:
     3. charge     the ledger, before anything depends on the noised sum
     4. average    divide by the public divisor
 
-Simulation and deployment both call `release`; nothing else adds noise, charges or divides. Until it returns, the sum is
-known only to the process that runs it.
+Every training releases its sums by this function alone. (`federated/step.py` writes the same arithmetic out for
+reading, without a ledger; tests compare the two.) The function gives the sum to nobody. That no other process holds it
+is the aggregator's promise.
 """
 
 import hashlib

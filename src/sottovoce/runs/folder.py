@@ -24,8 +24,9 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from sottovoce.errors import ConfigError, DataError
+from sottovoce.evaluation.model import Model, load
 from sottovoce.files import make_folder, sync_folder, written_whole
-from sottovoce.model.recogniser import MODEL_FILE, Recogniser, load_recogniser
+from sottovoce.model.recogniser import MODEL_FILE, Recogniser
 from sottovoce.optim import State
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
@@ -76,8 +77,8 @@ class Run:
         result, path = self.result, self.path / LEDGER_FILE
         if result is not None or not path.exists():
             return Epsilons() if result is None else result.epsilon
-        releases = [line for line in read_ledger(path) if "release" in line]
-        return Epsilons(releases[-1]["epsilon"] if releases else None)
+        content = read_ledger(path)
+        return Epsilons(content.releases[-1].epsilon if content is not None and content.releases else None)
 
     @property
     def log(self) -> MetricsLog:
@@ -91,10 +92,10 @@ class Run:
         """
         return self.log.table()
 
-    def model(self, which: Literal["best", "last"] = "best") -> Recogniser:
+    def model(self, which: Literal["best", "last"] = "best") -> Model:
         """Return the model that was best on dev, or the last one; without a dev set the last one is the best."""
         folder = self.path / which
-        return load_recogniser(folder if folder.exists() else self.path / LAST)
+        return load(folder if folder.exists() else self.path / LAST)
 
     @property
     def begun(self) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 METRICS_FILE = "metrics.jsonl"
+_NUMBERS = ("lr", "central_lr", "dev_wer")  # where a line has them
 Line = Mapping[str, Any]  # a value is a number, a text, null, or such a mapping
 
 
@@ -29,12 +30,15 @@ class MetricsLog:
         self.path = run / METRICS_FILE
 
     def lines(self) -> Iterator[Line]:
-        """Yield every whole line; raise DataError where one is damaged."""
+        """Yield every whole line; raise DataError with the number of a line that is damaged.
+
+        An incomplete last line is left out: the run is still writing it, or was killed.
+        """
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
             for number, text in enumerate(file, 1):
-                if text.endswith(b"\n"):  # otherwise it is being written, or its writer was killed
+                if text.endswith(b"\n"):
                     yield self._parsed(text, number)
 
     def _parsed(self, text: bytes, number: int) -> Line:
@@ -43,8 +47,13 @@ class MetricsLog:
         except ValueError:
             line = None
         if not isinstance(line, dict) or not isinstance(line.get("step"), int):
-            raise DataError(f"{self.path}: line {number} is damaged. Remove that line to resume.")
+            raise self._damaged(number)
+        if not all(isinstance(line.get(key, 0.0), int | float) for key in _NUMBERS):
+            raise self._damaged(number)
         return line
+
+    def _damaged(self, number: int) -> DataError:
+        return DataError(f"{self.path}: line {number} is damaged. Remove that line, and try again.")
 
     def cut(self, step: int, evaluated: int) -> float:
         """Remove the lines that will be written again: steps after `step`, evaluations after `evaluated`.
@@ -61,7 +70,7 @@ class MetricsLog:
                 kept.append(line)
         with written_whole(self.path) as file:
             file.writelines(json.dumps(line).encode() + b"\n" for line in kept)
-        return max((line.get("elapsed_seconds", 0.0) for line in kept), default=0.0)
+        return max(map(_elapsed_seconds, kept), default=0.0)
 
     def table(self) -> pa.Table:
         """Return the lines as a table with flat columns; see `Run.metrics`."""
@@ -92,6 +101,14 @@ class MetricsWriter:
         self._file.close()
         if self._events is not None:
             self._events.close()
+
+
+def _elapsed_seconds(line: Line) -> float:
+    """Return the seconds trained until a line was written; federated runs keep them under `not_private`."""
+    for place in (line, line.get("not_private")):
+        if isinstance(place, Mapping) and "elapsed_seconds" in place:
+            return float(place["elapsed_seconds"])
+    return 0.0
 
 
 def _flat(line: Line, between: str, prefix: str = "") -> Iterator[tuple[str, float | str | None]]:

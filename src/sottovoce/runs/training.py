@@ -16,7 +16,7 @@ never saved; a run resumes only with the data it was started with.
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,12 @@ from sottovoce.config import Config, Resolved
 from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection, require_disjoint
 from sottovoce.distributed import Group
-from sottovoce.errors import DataError
+from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.scoring import evaluate, score
 from sottovoce.files import make_folder, only_writer, sha256_of
 from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
 from sottovoce.model.roles import Trainable
-from sottovoce.optim import State
+from sottovoce.optim import Optimizer, State
 from sottovoce.privacy.ledger import Ledger, Mark
 from sottovoce.runs.display import Display, MakeDisplay, NoDisplay, Status
 from sottovoce.runs.documents import Evaluation, RunConfig
@@ -48,8 +48,8 @@ _DATA_PLACES = ("data.train.store", "data.train.speakers", "data.dev.store", "da
 
 @contextlib.contextmanager
 def open_run(
-    group: Group, folder: Path, make_display: MakeDisplay, stop: Stop | None
-) -> Iterator[tuple[Run, Display, Stop]]:
+    group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay, stop: Stop | None
+) -> Iterator["OpenRun"]:
     """Hold the folder of a run as its only writer (rank 0), with a display that is always closed.
 
     Without a `stop`, a new one is used, and the signal handlers are restored when the run is over.
@@ -63,21 +63,50 @@ def open_run(
         if stop is None:
             stop = Stop()
             closing.callback(stop.release)
-        yield Run(folder), display, stop
+        yield OpenRun(resolved=resolved, group=group, run=Run(folder), display=display, stop=stop)
 
 
-@dataclass(frozen=True)
-class TrainingContext:
-    """Everything that one process trains with, fixed for the whole run. Only rank 0 writes and shows something."""
+@dataclass(frozen=True, kw_only=True)
+class OpenRun:
+    """A run whose folder is open for training, in one process. Only rank 0 writes and shows something."""
 
     resolved: Resolved
     group: Group
     run: Run
+    display: Display
+    stop: Stop
+
+    def speakers(self) -> Population:
+        """Return the speakers of the training set."""
+        train = self.resolved.config.data.train
+        if train is None:
+            raise ConfigError("data.train is required. Give a store with --train.")
+        return train.open()
+
+    def prepare(
+        self, speakers: Population, *, optimizer: Optimizer, steps: int, trainable: Trainable = "all"
+    ) -> "TrainingContext":
+        """Return the model, the optimizer's state and the held-out sets for training on these speakers."""
+        config = self.resolved.config
+        recogniser = start_model(config, speakers, fresh=not self.run.begun, trainable=trainable)
+        return TrainingContext(
+            **{field.name: getattr(self, field.name) for field in fields(OpenRun)},
+            recogniser=recogniser,
+            state=optimizer.start(recogniser.flat.theta),
+            dev=open_held_out("dev", config.data.dev, speakers, recogniser),
+            test=open_held_out("test", config.data.test, speakers, recogniser),
+            steps=steps,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingContext(OpenRun):
+    """Everything that one process trains with, fixed for the whole run."""
+
     recogniser: Recogniser
     state: State  # of the optimizer
     dev: Population | None
-    display: Display
-    stop: Stop
+    test: Population | None
     steps: int  # how many to take
 
 
@@ -189,10 +218,10 @@ class Training:
         if self.stop.by_keyboard:
             raise KeyboardInterrupt
 
-    def record_evaluations(self, test: Population | None) -> Mapping[str, Evaluation]:
+    def record_evaluations(self) -> Mapping[str, Evaluation]:
         """Evaluate the last model on dev and test, speaker by speaker; keep the figures and return them."""
         context = self.context
-        populations = {"dev": context.dev, "test": test}
+        populations = {"dev": context.dev, "test": context.test}
         return record_evaluations(context.run.path, self.progress.step, context.recogniser, populations, context.group)
 
 

@@ -3,13 +3,13 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, pld, rdp
 from sottovoce.privacy.claims import Account, open_account
-from sottovoce.privacy.ledger import LEDGER_FILE, line_hash, read_ledger
+from sottovoce.privacy.ledger import LedgerContent, releases_in
 from sottovoce.privacy.ledger_header import LedgerHeader
+from sottovoce.privacy.ledger_lines import RunEnd
 from sottovoce.runs.documents import Checkpoint, Result
 
 
@@ -25,31 +25,29 @@ class Verified:
 
 def verify(run: Path) -> Verified:
     """Check the ledger of a run; raise PrivacyError with the first contradiction."""
-    path = run / LEDGER_FILE
     account = open_account(run)
-    lines = read_ledger(path)
-    releases = [line for line in lines if "release" in line]
+    path, content = account.path, account.content
     _verify_header(path, account.header)
-    epsilon = _verify_releases(path, account, releases)
-    _verify_ends(path, account, lines)
-    hashes = [line_hash(line) for line in lines]
+    epsilon = _verify_releases(path, account)
+    _verify_ends(path, account)
     checkpoints = sorted((run / "checkpoints").glob(f"[0-9]*/{Checkpoint.FILE}"))
     for file in checkpoints:
-        _verify_checkpoint(path, file, lines, hashes)
-    return Verified(len(lines), len(releases), len(checkpoints), epsilon)
+        _verify_checkpoint(path, file, content)
+    return Verified(content.mark.lines, account.releases, len(checkpoints), epsilon)
 
 
-def _verify_checkpoint(path: Path, file: Path, lines: list[dict[str, Any]], hashes: list[str]) -> None:
+def _verify_checkpoint(path: Path, file: Path, content: LedgerContent) -> None:
     """Check that the ledger holds the lines that a checkpoint was saved after, and every step before it."""
     checkpoint = Checkpoint.read(file.parent)
     mark = checkpoint.ledger
     if mark is None:
         raise PrivacyError(f"{file} does not name the ledger.")
-    if mark.lines > len(lines):
-        raise PrivacyError(f"{path} has {len(lines)} lines, but {file} was saved after {mark.lines}: it was cut.")
-    if hashes[mark.lines - 1] != mark.head:
+    lines = content.mark.lines
+    if mark.lines > lines:
+        raise PrivacyError(f"{path} has {lines} lines, but {file} was saved after {mark.lines}: it was cut.")
+    if not content.holds(mark):
         raise PrivacyError(f"{path} is not the ledger that {file} was saved with: it was changed.")
-    steps = {line["step"] for line in lines[: mark.lines] if "release" in line}
+    steps = {release.step for release in releases_in(content.before(mark))}
     missing = set(range(checkpoint.step)) - steps
     if missing:
         raise PrivacyError(f"{file} is after {checkpoint.step} steps, but step {min(missing)} was not charged.")
@@ -66,30 +64,30 @@ def _verify_header(path: Path, header: LedgerHeader) -> None:
         raise PrivacyError(f"{path}: the adjacency does not fit cohorts that are {header.sampling}.")
 
 
-def _verify_releases(path: Path, account: Account, releases: list[dict[str, Any]]) -> float | None:
+def _verify_releases(path: Path, account: Account) -> float | None:
     """Check the numbers of the releases and their epsilons; return the last one."""
     epsilon = None
     void = not account.header.guaranteed
-    for number, line in enumerate(releases, 1):
-        if line["release"] != number:
+    for number, release in enumerate(account.content.releases, 1):
+        if release.release != number:
             raise PrivacyError(f"{path}: release {number} is missing.")
-        epsilon = line["epsilon"]
+        epsilon = release.epsilon
         if (epsilon is None) != void:
             raise PrivacyError(f"{path}: the epsilon of release {number} does not fit the header.")
-        if void:
+        if epsilon is None:
             continue
         least = rdp(account.spent_after(number), account.target_delta).epsilon
-        if not math.isfinite(epsilon) or epsilon < least * (1 - 1e-9):
+        if epsilon < least * (1 - 1e-9):
             raise PrivacyError(f"{path}: release {number} claims epsilon {epsilon:g}; it is {least:g}.")
     return epsilon
 
 
-def _verify_ends(path: Path, account: Account, lines: list[dict[str, Any]]) -> None:
+def _verify_ends(path: Path, account: Account) -> None:
     """Check the lines that say how much a finished run has spent, and its result."""
-    ends = [(number, line) for number, line in enumerate(lines) if "finished" in line]
-    for number, line in ends:
-        releases = sum("release" in before for before in lines[:number])
-        _verify_end(path, account, Result.model_validate(line), releases)
+    entries = account.content.entries
+    ends = [(place, entry) for place, entry in enumerate(entries) if isinstance(entry, RunEnd)]
+    for place, end in ends:
+        _verify_end(path, account, end, len(releases_in(entries[:place])))
     result = Result.find(path.parent)
     if result is not None:
         file = path.parent / Result.FILE
@@ -98,7 +96,7 @@ def _verify_ends(path: Path, account: Account, lines: list[dict[str, Any]]) -> N
         _verify_end(file, account, result, account.releases)
 
 
-def _verify_end(path: Path, account: Account, end: Result, releases: int) -> None:
+def _verify_end(path: Path, account: Account, end: RunEnd | Result, releases: int) -> None:
     """Check the releases and epsilons of an end: those of a line of the ledger, or of the result."""
     if end.releases != releases:
         raise PrivacyError(f"{path}: it says {end.releases} releases; the ledger holds {releases}.")

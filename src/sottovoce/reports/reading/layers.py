@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from sottovoce.reports.reading.metrics import Line
+from sottovoce.model.flat import Partition
+from sottovoce.model.roles import REST, role_by_name
 from sottovoce.reports.reading.records import RunRecord
+from sottovoce.runs.metrics_log import Line
 
 ReadLayers = Callable[[Line], Mapping[str, float | None]]
 """Reads a value for every layer from a line of the metrics."""
@@ -27,7 +29,8 @@ class Place:
     """The place of a layer in the model.
 
     `kind` is its role in a block ("wqkv"; "block" for a whole block) or, outside the blocks, its own name or "rest".
-    `tensor` is "weight", "bias" or "". `block` is None for a layer that lies in no single block.
+    `tensor` is the last part of a tensor's name, such as "weight" or "bias", or "". `block` is None for a layer that
+    lies in no single block.
     """
 
     kind: str
@@ -35,13 +38,20 @@ class Place:
     block: int | None
 
 
-def place_of(layer: str) -> Place:
-    """Return the place of a layer of any partition."""
-    # The only code in the reports that depends on the names of the model's parameters, such as blocks.3.w1.weight.
-    parts = re.fullmatch(r"blocks\.(\d+)(?:\.(\w+)(?:\.(\w+))?)?", layer)
-    if parts:
-        return Place(parts[2] or "block", parts[3] or "", int(parts[1]))
-    return Place("rest" if "." in layer else layer, "", None)
+def place_of(layer: str, partition: Partition | None = None) -> Place:
+    """Return the place of a layer from the roles of its tensors; without its partition, from its name alone."""
+    tensors = {layer: role_by_name(layer, {})} if partition is None else partition.roles_in(layer)
+    blocks, kinds = {role.block for role in tensors.values()}, {role.kind for role in tensors.values()}
+    numbered = re.fullmatch(r".+\.(\d+)", min(blocks)) if len(blocks) == 1 else None
+    if numbered is None:
+        return Place(REST if "." in layer else layer, "", None)
+    number, block = int(numbered[1]), numbered[0]
+    if len(tensors) > 1 or layer == block:
+        return Place(kinds.pop() if len(kinds) == 1 and layer != block else "block", "", number)
+    # A tensor: blocks.3.w1.weight is the weight of w1, and layers.3.attention.key.weight that of attention.key.
+    name = layer.removeprefix(f"{block}.") if layer.startswith(f"{block}.") else kinds.pop()
+    kind, _, tensor = name.rpartition(".")
+    return Place(kind, tensor, number) if kind else Place(name, "", number)
 
 
 @dataclass(frozen=True)

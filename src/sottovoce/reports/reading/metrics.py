@@ -4,16 +4,14 @@ A long run has thousands of lines, and each holds several values for every one o
 line are kept as an array of floats, and all lines share the layers' names.
 """
 
-import json
 import math
 from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sottovoce.errors import DataError
+from sottovoce.runs.metrics_log import Line, MetricsLog
 
-Line = Mapping[str, Any]
 _Layers = dict[tuple[str, ...], dict[str, int]]  # the indices of layers, by the tuple of their names
 _MANY = 16  # a mapping with at least this many numbers becomes LayerValues
 
@@ -41,39 +39,13 @@ class LayerValues(Mapping[str, float | None]):
         return len(self._indices)
 
 
-def read_metrics(path: Path) -> list[Line]:
-    """Return the lines of a run's metrics; raise DataError with the number of a line that cannot be read.
-
-    An incomplete last line is left out: the run is still writing it, or was killed.
-    """
-    if not path.is_file():
-        return []
-    lines: list[Line] = []
+def read_metrics(run: Path) -> list[Line]:
+    """Return the lines of a run's metrics, as `MetricsLog.lines` reads them, with values by layer as LayerValues."""
     layers: _Layers = {}
-    with path.open("rb") as file:
-        for number, text in enumerate(file, 1):
-            if not text.endswith(b"\n"):
-                break
-            line = _parsed(text)
-            if line is None:
-                raise DataError(f"{path}: line {number} is damaged. Remove it, and make the report again.")
-            lines.append(_compact(line, layers))
-    return lines
+    return [_compact(line, layers) for line in MetricsLog(run).lines()]
 
 
-def _parsed(text: bytes) -> dict[str, Any] | None:
-    """Return one line; None where it is damaged."""
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(line, dict) or "step" not in line:
-        return None
-    numbers = (line.get(key, 0) for key in ("step", "lr", "central_lr", "dev_wer"))
-    return line if all(isinstance(number, int | float) for number in numbers) else None
-
-
-def _compact(tree: dict[str, Any], layers: _Layers) -> Line:
+def _compact(tree: Mapping[str, Any], layers: _Layers) -> Line:
     """Return a line whose large mappings of numbers are LayerValues."""
     return {key: _compact_value(value, layers) if isinstance(value, dict) else value for key, value in tree.items()}
 

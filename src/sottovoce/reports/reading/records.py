@@ -16,36 +16,35 @@ from sottovoce.model.flat import Partition, PartitionName
 from sottovoce.model.recogniser import MODEL_FILE, saved_partition
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE
-from sottovoce.reports.reading.extrapolated_claims import ExtrapolatedClaim, read_claim, read_epsilons
-from sottovoce.reports.reading.metrics import Line, read_metrics
-from sottovoce.runs.documents import BenchRow, Document, Evaluations, Result, RunConfig
-from sottovoce.runs.folder import LAST
-from sottovoce.runs.metrics_log import METRICS_FILE
+from sottovoce.reports.reading.metrics import read_metrics
+from sottovoce.runs.documents import BenchRow, ClaimedEpsilon, Evaluation, Result, RunConfig
+from sottovoce.runs.folder import LAST, Run
+from sottovoce.runs.metrics_log import Line
 from sottovoce.runs.verification import Verified, verify
 
 SetName = Literal["dev", "test"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RunRecord:
     """One run, as recorded in its folder."""
 
     path: Path
     name: str  # its name on the page; no other run of the page has the same
-    config: Mapping[str, Any]
-    data: Mapping[str, Any]  # hashes
-    sources: Mapping[str, str]
+    config: RunConfig
     steps: Sequence[Line] = field(repr=False)  # one line of the metrics per step
     dev_evaluations: Sequence[Line] = field(repr=False)  # one line of the metrics per evaluation on dev
     guarantee: str  # as the run states it; empty for central runs
-    result: Mapping[str, Any]
-    evaluation: Mapping[str, Mapping[str, Any]] = field(repr=False)  # WER per speaker, by the name of the population
-    row: Mapping[str, Any]  # the row of a benchmark that it belongs to; empty without one
+    result: Result | None  # None until a federated run has ended, and for central runs
+    evaluations: Mapping[str, Evaluation] = field(repr=False)  # of the final model, by the name of the population
+    row: BenchRow | None  # the row of a benchmark that it belongs to
 
     @property
     def kind(self) -> Literal["central", "federated"]:
         """How the run was trained."""
-        federated = "users" in self.data or self.guarantee or any("central_lr" in line for line in self.steps[:1])
+        federated = (
+            "users" in self.config.data or self.guarantee or any("central_lr" in line for line in self.steps[:1])
+        )
         return "federated" if federated else "central"
 
     @property
@@ -62,47 +61,48 @@ class RunRecord:
     @property
     def finished(self) -> bool:
         """Whether the run has ended: after its last step, at its time limit, or at the end of its privacy budget."""
-        evaluated = any(document.get("steps") == self.steps_done for document in self.evaluation.values())
-        return bool(self.result) or evaluated or self.steps_done >= self.steps_planned
+        evaluated = any(evaluation.steps == self.steps_done for evaluation in self.evaluations.values())
+        return self.result is not None or evaluated or self.steps_done >= self.steps_planned
 
     def setting(self, key: str) -> Any:
-        """Return one value of the configuration, such as "federated.local.lr"; None where it has no such key."""
-        value: Any = self.config
-        for name in key.split("."):
-            value = value.get(name) if isinstance(value, Mapping) else None
-        return value
+        """Return a value of the configuration; see `RunConfig.setting`."""
+        return self.config.setting(key)
 
     def wer(self, set_name: SetName) -> float | None:
         """Return the WER of the final model as a share; None where it was not evaluated."""
-        document = self.evaluation.get(self.row.get(set_name) or set_name)
-        if document is not None:
-            return float(document["wer"])
+        part = {"dev": self.row.dev, "test": self.row.test}[set_name] if self.row is not None else None
+        evaluation, result = self.evaluations.get(part or set_name), self.result
+        if evaluation is not None:
+            return evaluation.wer
         if set_name == "test":
-            test = self.result.get("test")
-            return float(test["wer"]) if test else None
-        last = self.result.get("dev_wer", self.dev_evaluations[-1]["dev_wer"] if self.dev_evaluations else None)
-        return None if last is None else float(last)
+            return None if result is None or result.test is None else result.test.wer
+        if result is not None and result.dev_wer is not None:
+            return result.dev_wer
+        return float(self.dev_evaluations[-1]["dev_wer"]) if self.dev_evaluations else None
 
-    @property
+    @cached_property
     def epsilons(self) -> Epsilons | None:
-        """The privacy that the run has spent; None without a guarantee. An unfinished run has no PLD bound yet."""
-        after_last_step = self.steps[-1].get("epsilon") if self.steps else None
-        return read_epsilons(self.result) or read_epsilons({"epsilon_rdp": after_last_step})
+        """The privacy that the run has spent, as `Run.epsilon` reads it from the result or the ledger.
+
+        None without a guarantee. An unfinished run has no PLD bound yet.
+        """
+        spent = Run(self.path).epsilon
+        return None if spent.tightest is None else spent
 
     @property
     def tightest_epsilon(self) -> float | None:
         """The smallest known upper bound on the epsilon spent; None without a guarantee."""
         return None if self.epsilons is None else self.epsilons.tightest
 
-    @cached_property
-    def claims(self) -> tuple[ExtrapolatedClaim, ...]:
+    @property
+    def claims(self) -> Sequence[ClaimedEpsilon]:
         """The claims that its row of a benchmark makes for other sizes."""
-        return tuple(read_claim(document) for document in self.row.get("claims") or [])
+        return () if self.row is None else self.row.claims
 
     @property
     def paper_wers(self) -> Mapping[str, float]:
         """The WERs in percent that the paper prints for its row of a benchmark, by evaluation set."""
-        return self.row.get("paper") or {}
+        return {} if self.row is None else self.row.paper
 
     @property
     def cohort_size(self) -> float | None:
@@ -158,58 +158,47 @@ def read_records(paths: Sequence[Path]) -> list[RunRecord]:
     unique = list({path.resolve(): path for path in paths}.values())
     if not unique:
         raise DataError("There is nothing to report on. Give the folders of one or more runs.")
-    documents = [_read(path) for path in unique]
-    names = _names([_label(path, row) for path, (*_, row) in zip(unique, documents, strict=True)], unique)
-    return [_record(path, name, *document) for path, name, document in zip(unique, names, documents, strict=True)]
+    rows = [BenchRow.find(path) for path in unique]
+    labels = [path.resolve().name if row is None else row.label for path, row in zip(unique, rows, strict=True)]
+    names = _names(labels, unique)
+    return [_read(path, name, row) for path, name, row in zip(unique, names, rows, strict=True)]
 
 
-def _read(path: Path) -> tuple[Line, list[Line], Line, Line, Line]:
+def _read(path: Path, name: str, row: BenchRow | None) -> RunRecord:
     config = RunConfig.find(path)
     if config is None:
         raise DataError(f"{path} is not a run: it holds no {RunConfig.FILE}. Give the folder after --run.")
-    result, evaluation, row = (_content(kind.find(path)) for kind in (Result, Evaluations, BenchRow))
-    return config.content(), read_metrics(path / METRICS_FILE), result, evaluation, row
-
-
-def _content(document: Document | None) -> Line:
-    """Return the keys of a document that have a value; none where a run has not written it."""
-    return {} if document is None else {key: value for key, value in document.content().items() if value is not None}
-
-
-def _record(
-    path: Path, name: str, config: Line, lines: list[Line], result: Line, evaluation: Line, row: Line
-) -> RunRecord:
-    guarantees = [str(line["guarantee"]) for line in (*lines, result) if "guarantee" in line]
+    lines, run = read_metrics(path), Run(path)
+    result = run.result
+    guarantees = [str(line["guarantee"]) for line in lines if "guarantee" in line]
+    if result is not None and result.guarantee is not None:
+        guarantees.append(result.guarantee)
     return RunRecord(
-        path,
-        name,
-        config["config"],
-        config.get("data") or {},
-        config.get("sources") or {},
-        [line for line in lines if "lr" in line or "central_lr" in line],
-        [line for line in lines if "dev_wer" in line],
-        guarantees[-1] if guarantees else "",
-        result,
-        _of_the_last_model(evaluation, lines),
-        row,
+        path=path,
+        name=name,
+        config=config,
+        steps=[line for line in lines if "lr" in line or "central_lr" in line],
+        dev_evaluations=[line for line in lines if "dev_wer" in line],
+        guarantee=guarantees[-1] if guarantees else "",
+        result=result,
+        evaluations=_of_the_last_model(run.evaluations, lines),
+        row=row,
     )
 
 
-def _of_the_last_model(evaluation: Line, lines: Sequence[Line]) -> dict[str, Line]:
+def _of_the_last_model(evaluations: Mapping[str, Evaluation], lines: Sequence[Line]) -> dict[str, Evaluation]:
     """Return the evaluations of the final model. A run that was extended may still hold evaluations of an older one.
 
     An evaluation on dev or test is left out where a benchmark evaluated the same speakers under another name.
     """
     done = max((line["step"] for line in lines), default=0)
-    last = {name: one for name, one in evaluation.items() if one["steps"] == done}
-    named = {one.get("population") for name, one in last.items() if name not in ("dev", "test")}
+    last = {name: evaluation for name, evaluation in evaluations.items() if evaluation.steps == done}
+    named = {evaluation.population for name, evaluation in last.items() if name not in ("dev", "test")}
     return {
-        name: one for name, one in last.items() if name not in ("dev", "test") or one.get("population") not in named
+        name: evaluation
+        for name, evaluation in last.items()
+        if name not in ("dev", "test") or evaluation.population not in named
     }
-
-
-def _label(path: Path, row: Line) -> str:
-    return str(row.get("label") or path.resolve().name)
 
 
 def _names(labels: Sequence[str], paths: Sequence[Path]) -> list[str]:

@@ -47,7 +47,7 @@ def group_runs(records: Sequence[RunRecord]) -> list[RunGroup]:
     members: dict[tuple[str, ...], list[RunRecord]] = {}
     for record in records:
         members.setdefault(_group_key(record), []).append(record)
-    names = [str(runs[0].row["row"]) if len(runs) > 1 else runs[0].name for runs in members.values()]
+    names = [_row_name(runs[0]) if len(runs) > 1 else runs[0].name for runs in members.values()]
     return [
         RunGroup(
             name if names.count(name) == 1 else f"{name} ({', '.join(key[:2])})",
@@ -61,7 +61,11 @@ def group_runs(records: Sequence[RunRecord]) -> list[RunGroup]:
 def _group_key(record: RunRecord) -> tuple[str, ...]:
     """Return what the runs of a group have in common: benchmark, size and row, or else the folder."""
     row = record.row
-    return (str(row.get("bench")), str(row.get("size")), str(row["row"])) if row.get("row") else (str(record.path),)
+    return (str(record.path),) if row is None else (row.bench, row.size, row.row)
+
+
+def _row_name(record: RunRecord) -> str:
+    return record.name if record.row is None else record.row.row
 
 
 def all_runs(groups: Iterable[RunGroup]) -> list[RunRecord]:

@@ -124,7 +124,7 @@ def _draw_guaranteed(axes: Axes, group: RunGroup, set_name: SetName) -> list[flo
         spent, wer = run.tightest_epsilon, run.wer(set_name)
         if spent is None or wer is None:
             continue
-        claims = [epsilon for claim in run.claims if (epsilon := claim.tightest_epsilon) is not None]
+        claims = [epsilon for claim in run.claims if (epsilon := claim.epsilon.tightest) is not None]
         heights = [100 * wer] * len(claims)
         axes.plot([spent, *claims], [100 * wer, *heights], color=group.colour, linestyle=":", linewidth=1)
         axes.plot(claims, heights, "o", color=group.colour, markerfacecolor="none", markersize=7)
@@ -137,7 +137,7 @@ def _privacy_rows(run: RunRecord) -> list[list[CsvValue]]:
     wers = [run.wer("dev"), run.wer("test")]
     rows: list[list[CsvValue]] = [[run.name, run.cohort_size, run.population, run.tightest_epsilon, "measured", *wers]]
     for claim in run.claims:
-        tightest = claim.tightest_epsilon
+        tightest = claim.epsilon.tightest
         note = "extrapolated: WER is of the simulated S and K"
         rows.append([run.name, claim.cohort_size, claim.population, tightest, note, *wers])
     return rows

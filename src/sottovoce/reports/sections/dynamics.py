@@ -10,8 +10,8 @@ from matplotlib.ticker import MaxNLocator
 from sottovoce.reports.drawing.charts import Panel, Picture, log_axis, make_picture, thinned
 from sottovoce.reports.drawing.elements import CaptionedFigure, CsvTable, CsvValue, Element, Paragraph, Section
 from sottovoce.reports.reading.layers import diagnostics
-from sottovoce.reports.reading.metrics import Line
 from sottovoce.reports.reading.run_groups import RunGroup, all_runs, legend
+from sottovoce.runs.metrics_log import Line
 
 Points = tuple[list[float], list[float]]
 

@@ -23,6 +23,7 @@ from sottovoce.reports.drawing.numbers import number
 from sottovoce.reports.reading.layers import (
     FAR_BELOW,
     Imbalance,
+    Place,
     Pooled,
     ReadLayers,
     central_norms,
@@ -181,18 +182,31 @@ def layer_picture(name: str, alt: str, shown: Curves, *, line: float | None = No
     All panels over blocks share one axis, with a mark at `line`. Kinds come in the order of the model.
     """
     layers = list(dict.fromkeys(layer for _, values in shown for layer in values))
-    inside = [layer for layer in layers if place_of(layer).block is not None]
-    outside = [layer for layer in layers if place_of(layer).block is None]
+    places = _places(shown)
+    inside = [layer for layer in layers if places[layer].block is not None]
+    outside = [layer for layer in layers if places[layer].block is None]
     axis = _SharedAxis.of(inside, shown, line)
-    kinds = dict.fromkeys(place_of(layer).kind for layer in inside)
-    panels = [Panel(kind, _over_blocks(kind, shown, axis)) for kind in kinds]
+    kinds = dict.fromkeys(places[layer].kind for layer in inside)
+    panels = [Panel(kind, _over_blocks(kind, shown, places, axis)) for kind in kinds]
     if outside:
         draw = _by_name(outside, shown, _SharedAxis.of(outside, shown, line))
-        panels.append(Panel("outside the blocks", draw, max(1.0, len(outside) / _ROWS_PER_PANEL)))
+        title = "outside the blocks" if inside else "layers that span blocks, and others"
+        panels.append(Panel(title, draw, max(1.0, len(outside) / _ROWS_PER_PANEL)))
     entries = legend(group for group, _ in shown)
-    if any(place_of(layer).tensor == "bias" for layer in inside):
+    if any(places[layer].tensor == "bias" for layer in inside):
         entries.append(LegendEntry("biases", INK, dashed=True))
     return make_picture(name, alt, panels, entries)
+
+
+def _places(shown: Curves) -> dict[str, Place]:
+    """Return the place of every layer, by the partition of the first run that has it."""
+    places: dict[str, Place] = {}
+    for group, values in shown:
+        partition = group.runs[0].partition if group.runs else None
+        known = () if partition is None else partition.layers
+        for layer in values.keys() - places.keys():
+            places[layer] = place_of(layer, partition if layer in known else None)
+    return places
 
 
 @dataclass(frozen=True)
@@ -224,10 +238,12 @@ def _ends(value: Pooled) -> tuple[float, float]:
     return max(value.mean - value.std, value.mean / 10), value.mean + value.std
 
 
-def _over_blocks(kind: str, shown: Curves, axis: _SharedAxis | None) -> Callable[[Axes], None]:
+def _over_blocks(
+    kind: str, shown: Curves, places: Mapping[str, Place], axis: _SharedAxis | None
+) -> Callable[[Axes], None]:
     def draw(axes: Axes) -> None:
         for group, values in shown:
-            for tensor, points in _points_by_tensor(kind, values).items():
+            for tensor, points in _points_by_tensor(kind, values, places).items():
                 _draw_curve(axes, points, group.colour, dashed=tensor == "bias")
         if axis is not None:
             axis.apply(axes, axes.yaxis)
@@ -237,11 +253,13 @@ def _over_blocks(kind: str, shown: Curves, axis: _SharedAxis | None) -> Callable
     return draw
 
 
-def _points_by_tensor(kind: str, values: Mapping[str, Pooled]) -> dict[str, dict[int, Pooled]]:
+def _points_by_tensor(
+    kind: str, values: Mapping[str, Pooled], places: Mapping[str, Place]
+) -> dict[str, dict[int, Pooled]]:
     """Return the values of a kind of layer by block, separately for weights and biases."""
     points: dict[str, dict[int, Pooled]] = {}
     for layer, value in values.items():
-        place = place_of(layer)
+        place = places[layer]
         if place.kind == kind and place.block is not None:
             points.setdefault(place.tensor, {})[place.block] = value
     return points

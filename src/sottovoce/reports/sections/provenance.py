@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from sottovoce.privacy.ledger import LEDGER_FILE, line_hash, read_ledger
+from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
 from sottovoce.reports.drawing.elements import Collapsible, CsvTable, CsvValue, Element, HtmlTable, Section, esc
 from sottovoce.reports.reading.records import RunRecord
 from sottovoce.reports.reading.run_groups import RunGroup, all_runs
@@ -44,17 +44,19 @@ def _identity(run: RunRecord) -> dict[str, str]:
     identity = {"folder": str(run.path), "seed": str(run.setting("seed"))}
     if run.trainable is not None:
         identity["trained parameters"] = ", ".join(run.trainable)
-    identity |= {f"sha256 of {name}": str(value) for name, value in run.data.items() if value}
-    if run.has_ledger:
-        lines = read_ledger(run.path / LEDGER_FILE)
-        identity |= {"trained with": str(lines[0]["code"]), "sha256 of its configuration": str(lines[0]["config"])}
-        identity["head of its ledger"] = line_hash(lines[-1])
+    identity |= {f"sha256 of {name}": str(value) for name, value in run.config.data.items() if value}
+    ledger = read_ledger(run.path / LEDGER_FILE) if run.has_ledger else None
+    if ledger is not None:
+        identity |= {"trained with": ledger.header.code, "sha256 of its configuration": ledger.header.config}
+        identity["head of its ledger"] = ledger.mark.head
     return identity
 
 
 def _settings(run: RunRecord) -> list[tuple[str, str, str]]:
     """Return every setting with its value and the source of the value."""
-    return [(key, json.dumps(value), run.sources.get(key, "default")) for key, value in _leaves(run.config)]
+    return [
+        (key, json.dumps(value), run.config.sources.get(key, "default")) for key, value in _leaves(run.config.config)
+    ]
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -15,9 +15,9 @@ from sottovoce.reports.drawing.elements import (
     esc,
 )
 from sottovoce.reports.drawing.numbers import NONE, count, epsilon, number, percent
-from sottovoce.reports.reading.extrapolated_claims import ExtrapolatedClaim
 from sottovoce.reports.reading.records import RunRecord, SetName
 from sottovoce.reports.reading.run_groups import RunGroup, all_runs
+from sottovoce.runs.documents import ClaimedEpsilon
 
 SETS: tuple[SetName, ...] = ("dev", "test")
 
@@ -129,8 +129,8 @@ def _spent(run: RunRecord) -> list[str]:
     return [_NO_GUARANTEE, _NO_GUARANTEE] if spent is None else [epsilon(spent.rdp), epsilon(spent.pld)]
 
 
-def _claim(claim: ExtrapolatedClaim) -> str:
-    return f"{epsilon(claim.tightest_epsilon)} at {count(claim.cohort_size)} of {count(claim.population)}"
+def _claim(claim: ClaimedEpsilon) -> str:
+    return f"{epsilon(claim.epsilon.tightest)} at {count(claim.cohort_size)} of {count(claim.population)}"
 
 
 def _paper_wer(paper: Mapping[str, float], set_name: SetName) -> str:
@@ -152,11 +152,11 @@ def _claims_table(groups: Sequence[RunGroup]) -> HtmlTable:
     return HtmlTable(header, rows, caption, bands=bands, sticky=True)
 
 
-def _claim_row(group: RunGroup, claim: ExtrapolatedClaim) -> list[str | Cell]:
-    run, spent = group.first, claim.epsilons
+def _claim_row(group: RunGroup, claim: ClaimedEpsilon) -> list[str | Cell]:
+    run, claimed_epsilon = group.first, claim.epsilon
     measured = [count(run.cohort_size), count(run.population), *(_wer(group.wers(set_name)) for set_name in SETS)]
     claimed = [count(size) for size in (claim.cohort_size, claim.population, claim.central_steps)]
-    claimed += [NONE, NONE] if spent is None else [epsilon(spent.rdp), epsilon(spent.pld)]
+    claimed += [epsilon(claimed_epsilon.rdp), epsilon(claimed_epsilon.pld)]
     return [esc(group.name), *measured, *(Cell(text, kind="claim") for text in claimed)]
 
 
@@ -175,7 +175,8 @@ def _csv_rows(run: RunRecord) -> list[list[CsvValue]]:
     mechanism = [run.setting(key) if federated else None for key in keys]
     sizes = [run.cohort_size, run.population] if federated else [None, None]
     spent, paper = run.epsilons, run.paper_wers
-    own: list[CsvValue] = [run.name, run.row.get("row"), run.row.get("seed", run.setting("seed")), run.kind]
+    row, seed = (None, run.setting("seed")) if run.row is None else (run.row.row, run.row.seed)
+    own: list[CsvValue] = [run.name, row, seed, run.kind]
     own += [str(run.finished).lower(), *mechanism, *sizes, run.steps_done, run.wer("dev"), run.wer("test")]
     own += [None, None] if spent is None else [spent.rdp, spent.pld]
     own.append(run.guarantee)
@@ -183,7 +184,5 @@ def _csv_rows(run: RunRecord) -> list[list[CsvValue]]:
     return [[*own, *claim, paper.get("dev"), paper.get("test")] for claim in claims]
 
 
-def _csv_claim(claim: ExtrapolatedClaim) -> list[CsvValue]:
-    spent = claim.epsilons
-    epsilons: list[CsvValue] = [None, None] if spent is None else [spent.rdp, spent.pld]
-    return [claim.cohort_size, claim.population, claim.central_steps, *epsilons]
+def _csv_claim(claim: ClaimedEpsilon) -> list[CsvValue]:
+    return [claim.cohort_size, claim.population, claim.central_steps, claim.epsilon_rdp, claim.epsilon_pld]

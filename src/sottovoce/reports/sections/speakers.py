@@ -1,8 +1,7 @@
 """WER per speaker: its distribution, the speakers with the highest WER, and WER by speaker group."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from matplotlib.axes import Axes
 
@@ -20,21 +19,20 @@ from sottovoce.reports.drawing.elements import (
 )
 from sottovoce.reports.drawing.numbers import NONE, percent
 from sottovoce.reports.reading.run_groups import RunGroup, all_runs, detailed, legend
-
-Document = Mapping[str, Any]  # the evaluation of one run on one population, as in evaluation.json
+from sottovoce.runs.documents import Evaluation
 
 
 def speakers_section(groups: Sequence[RunGroup]) -> Section:
     """Return the WER per speaker of the final models."""
     both = [*detailed(groups), *detailed(groups, "central")]
     shown = [group for group in groups if group in both]  # in the order of the page
-    sets = list(dict.fromkeys(name for group in shown for name in group.first.evaluation))
+    sets = list(dict.fromkeys(name for group in shown for name in group.first.evaluations))
     elements: list[Element] = []
     if sets:
         elements += [_figure(shown, sets), _summary(shown, sets)]
         elements += [table for name in sets if (table := _by_speaker_group(shown, name)) is not None]
         elements.append(Collapsible("The speakers with the highest WER", [_worst(shown, sets)]))
-    missing = [run.name for run in all_runs(groups) if not run.evaluation]
+    missing = [run.name for run in all_runs(groups) if not run.evaluations]
     if missing:
         elements.append(_missing_note(missing))
     return Section("speakers", "WER per speaker", elements, [_speakers_csv(groups), _speaker_groups_csv(groups)])
@@ -49,9 +47,9 @@ def _missing_note(names: Sequence[str]) -> Paragraph:
     return Paragraph(text, "note")
 
 
-def sorted_wers(document: Document) -> list[float]:
+def sorted_wers(evaluation: Evaluation) -> list[float]:
     """Return the WER of every speaker, lowest first."""
-    return sorted(float(wer) for wer in document["speakers"]["wer"].values())
+    return sorted(evaluation.speakers.wer.values())
 
 
 def worst_tenth(wers: Sequence[float]) -> float:
@@ -60,18 +58,18 @@ def worst_tenth(wers: Sequence[float]) -> float:
     return math.fsum(worst) / len(worst)
 
 
-def _evaluated(shown: Sequence[RunGroup], name: str) -> Iterator[tuple[RunGroup, Document]]:
+def _evaluated(shown: Sequence[RunGroup], name: str) -> Iterator[tuple[RunGroup, Evaluation]]:
     """Yield the groups that were evaluated on a set, with the evaluation of their first run."""
     for group in shown:
-        if (document := group.first.evaluation.get(name)) is not None:
-            yield group, document
+        if (evaluation := group.first.evaluations.get(name)) is not None:
+            yield group, evaluation
 
 
 def _figure(shown: Sequence[RunGroup], sets: Sequence[str]) -> CaptionedFigure:
     def drawing(name: str) -> Callable[[Axes], None]:
         def draw(axes: Axes) -> None:
-            for group, document in _evaluated(shown, name):
-                wers = [100 * wer for wer in sorted_wers(document)]
+            for group, evaluation in _evaluated(shown, name):
+                wers = [100 * wer for wer in sorted_wers(evaluation)]
                 ranks = [100 * (rank + 0.5) / len(wers) for rank in range(len(wers))]
                 axes.plot(ranks, wers, color=group.colour, marker="o" if len(wers) <= 40 else None, markersize=3)
             axes.axvspan(90, 100, color="#888888", alpha=0.12, linewidth=0)
@@ -83,7 +81,7 @@ def _figure(shown: Sequence[RunGroup], sets: Sequence[str]) -> CaptionedFigure:
         return draw
 
     panels = [Panel(name, drawing(name)) for name in sets]
-    entries = legend(group for group in shown if group.first.evaluation)
+    entries = legend(group for group in shown if group.first.evaluations)
     alt = "WER of every speaker in ascending order, one line per run"
     picture = make_picture("wer-per-speaker", alt, panels, entries, wide=len(panels) == 1)
     caption = (
@@ -97,9 +95,9 @@ def _figure(shown: Sequence[RunGroup], sets: Sequence[str]) -> CaptionedFigure:
 def _summary(shown: Sequence[RunGroup], sets: Sequence[str]) -> HtmlTable:
     rows = []
     for name in sets:
-        for group, document in _evaluated(shown, name):
-            wers, quantiles = sorted_wers(document), document["speakers"]["wer_quantiles"]
-            values = [document["wer"], document["speakers"]["mean_wer"], quantiles["0.5"], quantiles["0.9"]]
+        for group, evaluation in _evaluated(shown, name):
+            wers, quantiles = sorted_wers(evaluation), evaluation.speakers.wer_quantiles
+            values = [evaluation.wer, evaluation.speakers.mean_wer, quantiles["0.5"], quantiles["0.9"]]
             values += [worst_tenth(wers), wers[-1]]
             rows.append([esc(name), esc(group.name), f"{len(wers):,}", *(percent(value) for value in values)])
     header = ["set", "run", "speakers", "all words", "mean", "median", "90 %", "worst tenth", "worst"]
@@ -112,7 +110,7 @@ def _summary(shown: Sequence[RunGroup], sets: Sequence[str]) -> HtmlTable:
 
 def _by_speaker_group(shown: Sequence[RunGroup], name: str) -> HtmlTable | None:
     """Return the WER of every group of speakers in a set; None where no column divides its speakers."""
-    documents = {group.name: document.get("groups", {}) for group, document in _evaluated(shown, name)}
+    documents = {group.name: evaluation.groups for group, evaluation in _evaluated(shown, name)}
     columns = dict.fromkeys(column for by_column in documents.values() for column in by_column)
     rows = []
     for column in columns:
@@ -120,8 +118,8 @@ def _by_speaker_group(shown: Sequence[RunGroup], name: str) -> HtmlTable | None:
         speaker_groups = sorted({value for scores in by_run for value in scores})
         for value in speaker_groups if len(speaker_groups) > 1 else []:
             sizes = next(scores[value] for scores in by_run if value in scores)
-            wers = [percent(scores[value]["wer"]) if value in scores else NONE for scores in by_run]
-            rows.append([f"{esc(column)} = {esc(value)}", f"{sizes['speakers']:,}", f"{sizes['words']:,}", *wers])
+            wers = [percent(scores[value].wer) if value in scores else NONE for scores in by_run]
+            rows.append([f"{esc(column)} = {esc(value)}", f"{sizes.speakers:,}", f"{sizes.words:,}", *wers])
     if not rows:
         return None
     header = [f"{esc(name)}, by group", "speakers", "words", *(esc(run) for run in documents)]
@@ -131,10 +129,10 @@ def _by_speaker_group(shown: Sequence[RunGroup], name: str) -> HtmlTable | None:
 
 def _worst(shown: Sequence[RunGroup], sets: Sequence[str]) -> HtmlTable:
     rows = [
-        [esc(name), esc(group.name), f"<code>{esc(one['speaker'])}</code>", f"{one['words']:,}", percent(one["wer"])]
+        [esc(name), esc(group.name), f"<code>{esc(one.speaker)}</code>", f"{one.words:,}", percent(one.wer)]
         for name in sets
-        for group, document in _evaluated(shown, name)
-        for one in document["speakers"]["worst"]
+        for group, evaluation in _evaluated(shown, name)
+        for one in evaluation.speakers.worst
     ]
     return HtmlTable(["set", "run", "speaker", "words", "WER %"], rows, text_columns=3)
 
@@ -143,18 +141,18 @@ def _speakers_csv(groups: Sequence[RunGroup]) -> CsvTable:
     rows: list[list[CsvValue]] = [
         [run.name, name, speaker, wer]
         for run in all_runs(groups)
-        for name, document in run.evaluation.items()
-        for speaker, wer in document["speakers"]["wer"].items()
+        for name, evaluation in run.evaluations.items()
+        for speaker, wer in evaluation.speakers.wer.items()
     ]
     return CsvTable("wer-per-speaker", ["run", "set", "speaker", "wer"], rows)
 
 
 def _speaker_groups_csv(groups: Sequence[RunGroup]) -> CsvTable:
     rows: list[list[CsvValue]] = [
-        [run.name, name, column, value, scores["speakers"], scores["words"], scores["wer"]]
+        [run.name, name, column, value, scores.speakers, scores.words, scores.wer]
         for run in all_runs(groups)
-        for name, document in run.evaluation.items()
-        for column, values in document.get("groups", {}).items()
+        for name, evaluation in run.evaluations.items()
+        for column, values in evaluation.groups.items()
         for value, scores in values.items()
     ]
     return CsvTable("wer-by-group", ["run", "set", "column", "value", "speakers", "words", "wer"], rows)

@@ -1,0 +1,86 @@
+"""A trained model, ready to be used: it transcribes files and is evaluated on speech."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sottovoce.data.population import Population
+from sottovoce.data.selection import Selection
+from sottovoce.data.store import Store
+from sottovoce.distributed import Group
+from sottovoce.evaluation.breakdown import break_down, group_columns
+from sottovoce.evaluation.scores import Breakdown
+from sottovoce.evaluation.scoring import evaluate
+from sottovoce.evaluation.transcription import Transcript, transcribe
+from sottovoce.model.hardware import Hardware
+from sottovoce.model.recogniser import Recogniser, load_recogniser
+from sottovoce.processes import Progress, no_progress
+
+Place = str | os.PathLike[str]
+Speech = Population | Store | Selection | Place  # a place may be STORE or STORE@SPEAKERS
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained recogniser, ready to be used. `load` and `Run.model` make one."""
+
+    recogniser: Recogniser
+
+    def transcribe(self, file: Place) -> Transcript:
+        """Return the words spoken in an audio file of any length and format, with their times.
+
+        Example: `sv.load("runs/digits").transcribe("recording.mp3").text`
+        """
+        return transcribe(self.recogniser, Path(file))
+
+    def evaluate(
+        self,
+        speech: Speech,
+        *,
+        by: Sequence[str] | None = None,
+        batch_seconds: float = 120.0,
+        progress: Progress = no_progress,
+    ) -> Breakdown:
+        """Return loss, WER and CER on some speech: over all utterances, per speaker, and by columns of the index.
+
+        Example: `sv.load("runs/digits").evaluate("stores/digits@heldout.txt", by=["sex"]).wer`
+        """
+        population = open_speech(speech)
+        columns = group_columns(population.store, by)
+        return evaluate_population(self.recogniser, population, columns, batch_seconds=batch_seconds, progress=progress)
+
+
+def load(path: Place, *, hardware: Hardware | None = None) -> Model:
+    """Load the model of a run (its best one, or else its last one), of a checkpoint's folder, or a model file."""
+    return Model(load_recogniser(Path(path), (hardware or Hardware()).open()))
+
+
+def open_speech(speech: Speech) -> Population:
+    """Return speech in any of its forms as a population."""
+    if isinstance(speech, Population):
+        return speech
+    if isinstance(speech, Store):
+        return Population.of(speech)
+    return (speech if isinstance(speech, Selection) else Selection.parse(os.fspath(speech))).open()
+
+
+def evaluate_population(
+    recogniser: Recogniser,
+    population: Population,
+    columns: Sequence[str],
+    *,
+    batch_seconds: float = 120.0,
+    group: Group | None = None,
+    progress: Progress = no_progress,
+) -> Breakdown:
+    """Return the error rates on a population, shared out over the processes of a group."""
+    utterances = evaluate(
+        recogniser,
+        population.store,
+        population.all_rows(),
+        group or Group(),
+        batch_seconds=batch_seconds,
+        progress=progress,
+    )
+    return break_down(population.store, utterances, columns)
