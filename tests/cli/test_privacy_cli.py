@@ -61,7 +61,7 @@ def test_a_run_is_verified_claimed_composed_and_explained(sotto, tmp_path):
     run = tmp_path / "run"
     checkpoint(run, 4, charged(run).mark)
     assert sotto("privacy", "verify", str(run), "--json").document["releases"] == 4
-    assert "the chain holds, and 1 checkpoints agree" in sotto("privacy", "verify", str(run)).stderr
+    assert "the chain holds, and 1 checkpoint agrees" in sotto("privacy", "verify", str(run)).stderr
     claim = sotto("privacy", "claim", str(run), "--cohort-size", "2000", "--population", "100000", "--json").document
     assert claim["z"] == pytest.approx(200.0)
     assert claim["simulated"]["cohort_size"] == 20

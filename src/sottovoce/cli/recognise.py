@@ -93,6 +93,8 @@ def transcribe(
 ) -> None:
     """Print the words spoken in audio files; --json adds the time of every word.
 
+    A file without recognised speech gives a line on stderr and, with --json, an empty text.
+
     Example: sotto transcribe runs/digits recording.mp3
     """
     from sottovoce.evaluation.transcription import transcribe as listen
@@ -107,7 +109,9 @@ def transcribe(
             note(f"error: {error}")
             unread += 1
             continue
-        if not as_json:
+        if not transcript.words:
+            note(f"{path}: (no speech recognised)")
+        elif not as_json:
             text = transcript.text if len(files) == 1 else f"{transcript.file}: {transcript.text}"
             stdout.print(text, soft_wrap=True, markup=False)
     if as_json:

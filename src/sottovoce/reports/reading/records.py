@@ -41,6 +41,7 @@ class RunRecord:
     result: Mapping[str, Any]
     evaluation: Mapping[str, Mapping[str, Any]] = field(repr=False)  # WER per speaker, by the name of the population
     row: Mapping[str, Any]  # the row of a benchmark that it belongs to; empty without one
+    users: int | None = None  # in the store; None where it is K, or was not logged
 
     @property
     def kind(self) -> Literal["central", "federated"]:
@@ -192,7 +193,14 @@ def _record(
         result,
         _of_the_last_model(evaluation, lines),
         row,
+        _users(lines),
     )
+
+
+def _users(lines: Sequence[Line]) -> int | None:
+    """Return the number of users in the store, as the first line of a federated run states it where it is not K."""
+    stated = [line["not_private"]["users"] for line in lines if "guarantee" in line and "not_private" in line]
+    return int(stated[-1]) if stated else None
 
 
 def _of_the_last_model(evaluation: Line, lines: Sequence[Line]) -> dict[str, Line]:
