@@ -41,5 +41,5 @@ def show(preset: Preset, settings: Settings = None, as_json: AsJson = False) -> 
         sources = {key: source for key, _, source in resolved.rows()}
         print_json({"preset": preset, "config": resolved.config.model_dump(mode="json"), "sources": sources})
     else:
-        rows = [[key, "" if value is None else str(value), source] for key, value, source in resolved.rows()]
+        rows = [[key, "null" if value is None else str(value), source] for key, value, source in resolved.rows()]
         print_table("", ["key", "value", "source"], rows, text_columns=3)

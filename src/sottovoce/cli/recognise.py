@@ -35,7 +35,7 @@ def evaluate(
 ) -> None:
     """Print loss, WER and CER of a model on a store, per speaker and by group. Every utterance counts.
 
-    Example: sotto eval runs/digits stores/digits@heldout.txt --by sex
+    Example: sotto eval runs/digits stores/digits@splits/digits/heldout.txt
     """
     from sottovoce.distributed import run_workers
 

@@ -64,7 +64,7 @@ def central(
     Killed and started again, it resumes and ends with the same bits. Under torchrun it uses torchrun's processes;
     otherwise --workers processes of this machine, one thread each.
 
-    Example: sotto train central tiny --train stores/digits@train.txt --dev stores/digits@heldout.txt --run runs/digits
+    Example: sotto train central tiny --run runs/digits --train stores/digits@splits/digits/train.txt
     """
     from sottovoce.api import train_central
 
