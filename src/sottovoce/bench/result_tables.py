@@ -66,7 +66,7 @@ def footnotes(results: Iterable[RowResult]) -> list[str]:
 EPSILON_NOTE = (
     "Epsilon is for all audio of one user, at privacy.target_delta (1e-9 unless set), of each seed alone, beyond what "
     f"the seed model reveals; the noise is seeded: a simulation. An epsilon above {PROTECTS_NOBODY:g} protects nobody. "
-    "Claimed: the same noise at other sizes, where nobody trained."
+    "Claimed: the same noise at other sizes, at which nothing was trained."
 )
 
 

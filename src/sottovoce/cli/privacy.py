@@ -145,7 +145,7 @@ def table(as_json: AsJson = False) -> None:
         if not one.row.agrees(one.at_paper_orders):
             note(f"* line {one.row.line}: {one.row.note}")
     agreeing = sum(one.row.agrees(one.at_paper_orders) for one in found)
-    note(f"{agreeing} of {len(found)} rows agree with the paper to two digits and in the order.")
+    note(f"{agreeing} of {len(found)} rows agree with the paper to two digits and in the Rényi order.")
 
 
 def _short(number: float) -> str:
