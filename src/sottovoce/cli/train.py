@@ -71,7 +71,8 @@ def central(
     given = data_layers(train=train, dev=dev, test=test, seed_model=seed_model)
     resolved = resolve(preset, *(settings or ()), *given)
     trained = train_central(resolved, run, workers=workers, display=TrainingDisplay)
-    _report(trained, resolved, resolved.config.central.steps, as_json=as_json)
+    limit = resolved.config.central.max_minutes
+    _report(trained, resolved, resolved.config.central.steps, max_minutes=limit, as_json=as_json)
 
 
 @app.command()
@@ -104,7 +105,7 @@ def federated(
     _report(trained, resolved, resolved.config.federated.central_steps, as_json=as_json)
 
 
-def _report(run: "Run", resolved: Resolved, wanted: int, *, as_json: bool) -> None:
+def _report(run: "Run", resolved: Resolved, wanted: int, *, max_minutes: float | None = None, as_json: bool) -> None:
     """Print how the training ended (rank 0)."""
     from sottovoce.distributed import leads
 
@@ -123,7 +124,7 @@ def _report(run: "Run", resolved: Resolved, wanted: int, *, as_json: bool) -> No
     wer = checkpoint.best_wer
     best = "" if wer is None else f", best WER on dev {100 * wer:.2f} % ({run.path / 'best'})"
     if checkpoint.step < wanted:
-        note(f"{run.path}: stopped after step {checkpoint.step:,} of {wanted:,}{best}. {_reason(run, resolved)}")
+        note(f"{run.path}: stopped after step {checkpoint.step:,} of {wanted:,}{best}. {_reason(run, max_minutes)}")
     else:
         last = run.path / "last" / "model.safetensors"
         note(f"{run.path}: {counted(checkpoint.step, 'step')}{best}. The last model is {last}.")
@@ -135,15 +136,14 @@ def _report(run: "Run", resolved: Resolved, wanted: int, *, as_json: bool) -> No
             note(NOBODY_PROTECTED)
 
 
-def _reason(run: "Run", resolved: Resolved) -> str:
+def _reason(run: "Run", max_minutes: float | None) -> str:
     """Say why a training ended before its last step, and how to train on."""
     result, checkpoint = run.result, run.checkpoint
     if result is not None and result.stopped is not None:
         return f"It was stopped {result.stopped}: the next step would spend more."
-    minutes = resolved.config.central.max_minutes
     # At its time limit a central run is evaluated; after a signal it is not.
-    if result is None and minutes is not None and checkpoint is not None and checkpoint.evaluated == checkpoint.step:
-        return f"The time limit central.max_minutes={minutes:g} is reached: raise it to train on."
+    if max_minutes is not None and checkpoint is not None and checkpoint.evaluated == checkpoint.step:
+        return f"The time limit central.max_minutes={max_minutes:g} is reached: raise it to train on."
     return "It was asked to stop: run the same command again to resume."
 
 
