@@ -4,6 +4,7 @@ from sottovoce.version import VERSION
 
 project = "Sottovoce"
 author = "The Sottovoce authors"
+copyright = "2026, The Sottovoce authors, Apache-2.0"
 release = version = VERSION
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]

@@ -23,7 +23,7 @@ from sottovoce.data.corpora import CorpusOption
 from sottovoce.data.corpora.synthetic import Synthetic
 from sottovoce.data.joining import Joining
 from sottovoce.data.selection import Selection
-from sottovoce.errors import ConfigError, nearest
+from sottovoce.errors import ConfigError, expectation, nearest
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.federated_options import Federated
 from sottovoce.model.hardware import Hardware
@@ -244,7 +244,8 @@ def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -
     came_from = f" (from {sources[key]})" if key in sources else ""
     if first["type"] == "missing":
         return f"{key} is required. Give it with --set {key}=..."
-    return f"{key}={first['input']!r}{came_from} is not valid: {first['msg'].removeprefix('Value error, ')}."
+    value = "" if isinstance(first["input"], dict | BaseModel) else f"={first['input']!r}"
+    return f"{key}{value}{came_from} is not valid: {expectation(first['msg'])}."
 
 
 def _without_tags(parts: Iterator[str], tree: Any) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Errors for the user. Each message is one line: the fact first, then what to do."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -24,3 +25,30 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean ...?" for the end of a message if a known name is similar, else an empty string."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+# How pydantic describes a wrong value, and how we do. The first pattern that fits is used.
+_EXPECTED = (
+    (r"a valid integer.*", "a whole number"),
+    (r"a valid number.*", "a number"),
+    (r"a valid boolean.*", "true or false"),
+    (r"a valid string.*", "text"),
+    (r"a valid (?:list|tuple).*", "a list"),
+    (r"a valid dictionary.*", "keys and values"),
+    (r"greater than or equal to (.*)", r"at least \1"),
+    (r"greater than (.*)", r"more than \1"),
+    (r"less than or equal to (.*)", r"at most \1"),
+)
+
+
+def expectation(message: str) -> str:
+    """Return pydantic's message about a wrong value in our words, such as "expected a whole number"."""
+    message = message.removeprefix("Value error, ")
+    wrong, start, expected = message.partition("Input should be ")
+    if wrong or not start:
+        return message
+    for pattern, words in _EXPECTED:
+        if re.fullmatch(pattern, expected):
+            expected = re.sub(pattern, words, expected)
+            break
+    return "expected " + re.sub(r"\b0\.0{4,}\d+", lambda number: f"{float(number[0]):g}", expected)

@@ -133,6 +133,19 @@ def folder_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) if path.is_dir() else 0
 
 
+@contextlib.contextmanager
+def folder_if_used(path: Path) -> Iterator[None]:
+    """Create a folder and its parents, and remove those that are still empty when the block ends."""
+    made = [folder for folder in (path.absolute(), *path.absolute().parents) if not folder.exists()]
+    make_folder(path)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # the first one that holds something, and all of its parents, stay
+            for folder in made:
+                folder.rmdir()
+
+
 def make_folder(path: Path) -> None:
     """Create a folder and its parents; raise DataError if that fails or the folder is not writable."""
     try:

@@ -108,7 +108,9 @@ def test_metrics_are_also_tensorboard_events_with_norms_per_layer(command, tmp_p
 
 
 def test_training_stops_when_its_minutes_are_over(command, tmp_path):
-    assert run(command("run", "central.steps=1000000", "central.max_minutes=0.02")).returncode == 0
+    limited = run(command("run", "central.steps=1000000", "central.max_minutes=0.02"))
+    assert limited.returncode == 0
+    assert "The time limit central.max_minutes=0.02 is reached: raise it to train on." in limited.stderr
     steps = len(losses(tmp_path / "run"))
     assert json.loads((tmp_path / "run" / "last" / "checkpoint.json").read_text())["step"] == steps
     assert 0 < steps < 1000

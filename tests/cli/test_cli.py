@@ -2,12 +2,16 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 
 import pytest
 import soundfile
+import typer.main
+
+from sottovoce.cli.main import app
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -174,6 +178,52 @@ def test_help_and_version(sotto):
         assert "Usage" in outcome.stdout
     assert sotto("--version").stdout.startswith("sotto ")
     assert "Usage" in sotto("data").stderr + sotto("data").stdout
+
+
+def test_the_help_of_every_command_ends_with_an_example():
+    def commands(command, words):
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from commands(inner, [*words, name])
+        if not hasattr(command, "commands"):
+            yield " ".join(words), command.help
+
+    for name, text in commands(typer.main.get_command(app), ["sotto"]):
+        assert re.match(rf"Example: {name}\b", text.strip().splitlines()[-1]), name
+
+
+def test_a_part_can_be_split_again(sotto, make_table, tmp_path):
+    store, out = tmp_path / "s", tmp_path / "split"
+    sotto("data", "prepare", "table", make_table(dict.fromkeys("abcdefghij", 2)), "--out", store)
+    sotto("data", "split", store, "--count", 4, "--names", "heldout,users", "--out", out)
+    again = ("data", "split", f"{store}@{out / 'heldout.txt'}", "--count", 2, "--names", "dev,test", "--out", out / "h")
+    assert [row["subset"] for row in sotto(*again, "--json").document["subsets"]] == ["corpus dev", "corpus test"]
+    dev, test = ((out / "h" / f"{name}.txt").read_text().split() for name in ("dev", "test"))
+    assert sorted(dev + test) == sorted((out / "heldout.txt").read_text().split())
+    assert json.loads((out / "h" / "split.json").read_text())["method"]["of"] == str(out / "heldout.txt")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("participation.cohort_size=abc", "expected a number."),
+        ("participation.population=1.5", "expected a whole number."),
+        ("participation.sampling=foo", "expected 'poisson', 'fixed' or 'everyone'."),
+        ("privacy.clip_norm=-1", "expected at least 1e-30."),
+        ("users.iid=7", "expected true or false."),
+        ("batching=7", "expected keys and values."),
+    ],
+)
+def test_a_wrong_value_is_explained_in_our_words(sotto, setting, message):
+    key = setting.partition("=")[0]
+    error = sotto("config", "show", "quick", "--set", setting).error
+    assert error.startswith(f"error: {key}=")
+    assert error.endswith(f"is not valid: {message}")
+
+
+def test_a_cohort_larger_than_the_population_names_both_settings(sotto):
+    error = sotto("config", "show", "tiny", "--set", "participation.population=84").error
+    assert "cohort_size=1024 (the default) <= population=84" in error
+    assert error.endswith("Set both participation.population and participation.cohort_size.")
 
 
 def test_an_interrupt_says_how_to_go_on(make_table, tmp_path):

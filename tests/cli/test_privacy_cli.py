@@ -73,7 +73,7 @@ def test_a_run_is_verified_claimed_composed_and_explained(sotto, tmp_path):
     run = tmp_path / "run"
     checkpoint(run, 4, charged(run).mark)
     assert sotto("privacy", "verify", str(run), "--json").document["releases"] == 4
-    assert "the chain holds, and 1 checkpoints agree" in sotto("privacy", "verify", str(run)).stderr
+    assert "the chain holds, and 1 checkpoint agrees" in sotto("privacy", "verify", str(run)).stderr
     claim = sotto("privacy", "claim", str(run), "--cohort-size", "2000", "--population", "100000", "--json").document
     assert claim["z"] == pytest.approx(200.0)
     assert claim["simulated"]["cohort_size"] == 20
@@ -83,6 +83,12 @@ def test_a_run_is_verified_claimed_composed_and_explained(sotto, tmp_path):
     outcome = sotto("privacy", "explain", str(run), "--out", str(tmp_path / "statement.md"))
     assert outcome.code == 0
     assert "# Privacy statement of run" in (tmp_path / "statement.md").read_text()
+    explained = sotto("privacy", "explain", str(run), "--json").document
+    assert explained["statement"] == (tmp_path / "statement.md").read_text()
+    assert explained["guaranteed"]
+    assert explained["releases"] == 4
+    assert explained["rdp"] == sotto("privacy", "compose", str(run), "--json").document["rdp"]
+    assert not explained["protects_nobody"]
     (run / "ledger.jsonl").write_text((run / "ledger.jsonl").read_text().replace('"step": 2', '"step": 3'))
     outcome = sotto("privacy", "verify", str(run))
     assert outcome.code == 1

@@ -140,7 +140,9 @@ def test_what_cannot_be_transcribed_is_one_line(recogniser, tmp_path, sotto):
     recogniser.save(tmp_path / "model.safetensors")
     (tmp_path / "a.wav").write_bytes(b"no audio")
     assert "cannot be read" in sotto("transcribe", tmp_path, tmp_path / "a.wav").error
-    assert "cannot be read" in sotto("transcribe", tmp_path, tmp_path / "absent.wav").error
+    absent = tmp_path / "absent.wav"
+    outcome = sotto("transcribe", tmp_path, absent)
+    assert outcome.error == f"error: {absent} cannot be read: there is no such file. Check the path."
     soundfile.write(tmp_path / "good.wav", voice(1.0, 1, 16_000), 16_000)
     mixed = sotto("transcribe", tmp_path, tmp_path / "a.wav", tmp_path / "good.wav")
     assert "cannot be read" in mixed.error

@@ -300,7 +300,8 @@ def test_a_budget_stops_the_run_before_it_is_exceeded(command, tmp_path):
     budget = f"privacy.budget={{epsilon: {(spent[2] + spent[3]) / 2}}}"
     finished = run(command("run", "federated.central_steps=5", budget, workers=2))
     assert finished.returncode == 0, finished.stderr
-    assert "stopped at step 3 of 5, by privacy.budget" in finished.stderr
+    assert "stopped after step 3 of 5" in finished.stderr
+    assert "It was stopped by privacy.budget: the next step would spend more." in finished.stderr
     assert json.loads((tmp_path / "run" / "result.json").read_text())["releases"] == 3
     assert len(steps_of(tmp_path / "run")) == 3
     failed = run(command("none", "privacy.sigma_dp=0", "privacy.budget={epsilon: 5}"))

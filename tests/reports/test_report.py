@@ -295,6 +295,14 @@ def test_a_folder_that_is_no_run_and_a_damaged_run_are_one_line(broken, tmp_path
     assert not list(tmp_path.rglob("*.html"))
 
 
+def test_what_is_not_a_run_is_left_out_if_something_is(broken, sotto):
+    (broken.parent / "notes.txt").write_text("not a run")
+    outcome = sotto("report", broken, broken.parent / "notes.txt")
+    assert outcome.code == 0, outcome.stderr
+    assert "Left out, because they are not runs: " in outcome.stderr
+    assert "There is no folder" in sotto("report", broken, broken.parent / "typo").error
+
+
 def test_half_a_line_at_the_end_is_of_a_run_that_goes_on(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "lr": 0.1}\n{"step": 2, "l')
     assert read_metrics(tmp_path) == [{"step": 1, "lr": 0.1}]

@@ -8,7 +8,8 @@ from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import Size
 from sottovoce.bench.results import RowResult
 from sottovoce.config import Config
-from sottovoce.privacy.accounting import rounded_up
+from sottovoce.privacy.accounting import rounded_up, short_exponents
+from sottovoce.privacy.epsilons import PROTECTS_NOBODY
 from sottovoce.privacy.paper import PaperRow, paper_rows
 from sottovoce.runs.documents import ClaimedEpsilon
 
@@ -27,7 +28,7 @@ def _line(result: RowResult) -> list[str]:
         result.row.name,
         *(result.wer[key].percent() if key in result.wer else "-" for key in ("dev", "test")),
         _sizes(result.config) if federated else "central",
-        no_epsilon if spent is None else rounded_up(spent),
+        no_epsilon if spent is None else short_exponents(rounded_up(spent)),
         "; ".join(map(_claim_text, result.claims)) or "-",
         *(_printed(result.paper[key]) if key in result.paper else "-" for key in ("dev", "test")),
     ]
@@ -44,7 +45,7 @@ def _sizes(config: Config) -> str:
 
 def _claim_text(claim: ClaimedEpsilon) -> str:
     epsilon = claim.epsilon.tightest
-    shown = "none" if epsilon is None else rounded_up(epsilon)
+    shown = "none" if epsilon is None else short_exponents(rounded_up(epsilon))
     return f"{shown} at {claim.cohort_size:,g} of {claim.population:,}"
 
 
@@ -64,8 +65,8 @@ def footnotes(results: Iterable[RowResult]) -> list[str]:
 
 EPSILON_NOTE = (
     "Epsilon is for all audio of one user, at privacy.target_delta (1e-9 unless set), of each seed alone, beyond what "
-    "the seed model reveals; the noise is seeded: a simulation. An epsilon far above 10 protects nobody. Claimed: the "
-    "same noise at other sizes, where nobody trained."
+    f"the seed model reveals; the noise is seeded: a simulation. An epsilon above {PROTECTS_NOBODY:g} protects nobody. "
+    "Claimed: the same noise at other sizes, at which nothing was trained."
 )
 
 

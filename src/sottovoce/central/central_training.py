@@ -73,7 +73,7 @@ def _take_steps(training: Training, train: Population) -> None:
         audio = sum(int(store.frames_of(part).sum()) for part in micro) / FRAMES_PER_SECOND
         speed = audio / (time.monotonic() - started)
         line = {**figures.line(), "audio_seconds_per_second": speed}
-        training.step_done(line, loss=figures.loss, speed=f"{speed:.0f} s/s")
+        training.step_done(line, loss=figures.loss, speed=f"{speed:.0f} s of audio per second")
         training.evaluate_or_save(evaluate_every=options.evaluate_every, checkpoint_every=options.checkpoint_every)
 
 

@@ -39,7 +39,10 @@ _SIZES: tuple[SizeName, ...] = ("mini", "paper")
 
 @app.command("list")
 def list_benches(as_json: AsJson = False) -> None:
-    """List the benchmarks: which result of the paper each is, and its rows in both sizes."""
+    """List the benchmarks: which result of the paper each is, and its rows in both sizes.
+
+    Example: sotto bench list
+    """
     benches = dict(all_benches())
     if as_json:
         print_json({name: _listed(bench) for name, bench in benches.items()})

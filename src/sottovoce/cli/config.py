@@ -19,7 +19,10 @@ Settings = Annotated[
 
 @app.command("list")
 def list_presets(as_json: AsJson = False) -> None:
-    """List the built-in presets."""
+    """List the built-in presets.
+
+    Example: sotto config list
+    """
     rows = [[name, resolve(name).config.about] for name in preset_names()]
     if as_json:
         print_json([{"preset": name, "about": about} for name, about in rows])
@@ -29,11 +32,14 @@ def list_presets(as_json: AsJson = False) -> None:
 
 @app.command("show")
 def show(preset: Preset, settings: Settings = None, as_json: AsJson = False) -> None:
-    """Print the resolved configuration of PRESET, and where each value came from."""
+    """Print the resolved configuration of PRESET, and where each value came from.
+
+    Example: sotto config show tiny --set federated.central_steps=100
+    """
     resolved = resolve(preset, *(settings or ()))
     if as_json:
         sources = {key: source for key, _, source in resolved.rows()}
         print_json({"preset": preset, "config": resolved.config.model_dump(mode="json"), "sources": sources})
     else:
-        rows = [[key, "" if value is None else str(value), source] for key, value, source in resolved.rows()]
+        rows = [[key, "null" if value is None else str(value), source] for key, value, source in resolved.rows()]
         print_table("", ["key", "value", "source"], rows, text_columns=3)

@@ -33,6 +33,11 @@ def note(message: str) -> None:
     stderr.print(message, soft_wrap=True, markup=False)
 
 
+def counted(number: int, name: str) -> str:
+    """Return a number with the name of its things: 1 checkpoint, 2 checkpoints."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
 def print_json(document: Any) -> None:
     """Print one JSON document on stdout."""
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

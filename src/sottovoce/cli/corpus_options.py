@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from sottovoce.data.corpora.spec import CorpusSpec
-from sottovoce.errors import ConfigError
+from sottovoce.errors import ConfigError, expectation
 
 Spec = TypeVar("Spec", bound=CorpusSpec)
 Command = Callable[..., None]
@@ -78,4 +78,4 @@ def _validated(spec: type[Spec], values: dict[str, Any]) -> Spec:
         first = error.errors()[0]
         name = str(first["loc"][0])
         flag = _flag(name, spec.model_fields[name])
-        raise ConfigError(f"{flag} {first['input']!r} is not valid: {first['msg']}.") from None
+        raise ConfigError(f"{flag} {first['input']!r} is not valid: {expectation(first['msg'])}.") from None

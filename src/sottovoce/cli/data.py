@@ -41,12 +41,17 @@ def stats(
         bool, typer.Option("--iid", help="The IID control: every utterance belongs to a random user.")
     ] = False,
     seed: Seed = 0,
-    figure: Annotated[Path | None, typer.Option("--figure", help="The PNG file for the figure.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", help="The PNG file for the figure.", show_default="speakers.png")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print speaker statistics as in the paper's table, and draw their distribution.
 
-    The figure is speakers.png in the working folder, unless --figure names another file.
+    The figure shows how many speakers have how many minutes and utterances. It is written to speakers.png in the
+    working folder, unless --figure names another file.
+
+    Example: sotto data stats stores/digits --figure digits.png
     """
     names = read_speakers(speakers) if speakers else None
     shown: dict[str, Population] = {}
@@ -73,7 +78,10 @@ def inspect(
     verify: Annotated[bool, typer.Option("--verify", help="First read every file and check its hash.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the utterances of a store, or of one speaker."""
+    """Show the utterances of a store, or of one speaker.
+
+    Example: sotto data inspect stores/digits --rejected
+    """
     opened = Store.open(store)
     if verify:
         _verify(opened)
@@ -125,6 +133,8 @@ def export(
     """Write the audio of one utterance, from which its features were made (16 kHz, mono).
 
     The audio is read from the corpus, which must still exist.
+
+    Example: sotto data export stores/an4 fash/an251-fash-b --out yes.wav
     """
     opened = Store.open(store)
     row = _find(opened, utterance)

@@ -30,6 +30,8 @@ def demo(
     bound, then learns federatedly from speakers of noisy speech: without noise, with noise and global clipping, with
     noise and per-layer clipping. Prints a table in the paper's form and writes OUT/report.html. Ten minutes on two
     cores. Killed and started again, it resumes.
+
+    Example: sotto demo --out runs/demo
     """
     from sottovoce.bench.demo_story import DEMO, demo_run, story
     from sottovoce.bench.result_tables import document, section

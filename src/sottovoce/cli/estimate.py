@@ -214,6 +214,7 @@ def _rows(found: "Estimate") -> list[list[str]]:
     flops = found.flops_per_second
     attention = 100 * flops.get("attention", 0.0) / (flops["total"] - flops.get(FROZEN, 0.0))
     return [
+        ["time of the run", _ranged(found, found.wall_hours)],
         ["parameters", f"{found.parameters:,}{frozen} in {found.layers} layers"],
         ["audio of a user", f"{_short(found.seconds_per_user)} s on average ({found.audio})"],
         [
@@ -237,14 +238,22 @@ def _rows(found: "Estimate") -> list[list[str]]:
         ],
         ["time of a central step", f"{_short(seconds['total'])} s: {waiting}"],
         ["busiest process", f"{found.imbalance:.2f} times the mean local work"],
-        ["GPU-hours" if found.device != "this machine" else "process-hours", _ranged(found, found.gpu_hours)],
-        ["wall-clock hours", _ranged(found, found.wall_hours)],
+        ["GPU time" if found.device != "this machine" else "process time", _ranged(found, found.gpu_hours)],
     ]
 
 
 def _ranged(found: "Estimate", hours: float) -> str:
     low, high = found.around(hours)
-    return f"{_short(low)} to {_short(high)} (estimate {_short(hours)}, times or divided by {found.factor:.2g})"
+    return (
+        f"{_duration(low)} to {_duration(high)} (estimate {_duration(hours)}, times or divided by {found.factor:.2g})"
+    )
+
+
+def _duration(hours: float) -> str:
+    """Return a time in the unit that people would use: seconds, minutes or hours."""
+    if hours < 1 / 60:
+        return f"{_short(3600 * hours)} s"
+    return f"{_short(60 * hours)} min" if hours < 2 else f"{_short(hours)} h"
 
 
 def _short(value: float) -> str:

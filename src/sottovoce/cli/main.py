@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli import bench, config, data, demo, estimate, privacy, recognise, report, train
-from sottovoce.cli.console import note
-from sottovoce.errors import SottoError
+from sottovoce.cli.console import note, stderr
+from sottovoce.errors import SottoError, expectation
 from sottovoce.processes import leave, under_torchrun
 from sottovoce.version import VERSION
 
@@ -65,6 +65,7 @@ def run() -> None:
             f"error: {error.strerror or error}{where}. Complete work is kept; fix the cause and run the command again."
         )
         code = 1
+    stderr.show_cursor(True)  # a worker that was ended at once could not do it; without a terminal, nothing happens
     if code == 130:
         note("Interrupted. Run the same command again to resume.")
     code = code if isinstance(code, int) else 0
@@ -79,6 +80,8 @@ def _usage_error(error: typer.TyperException) -> int:
     if "\n" in message.strip():  # the help of a command group, given without a command
         typer.echo(message, err=True)
     else:
+        where, colon, reason = message.partition(": ")
+        message = f"{where}{colon}{expectation(reason)}".rstrip(".") + "."
         hint = f" See `{context.command_path} --help`." if context else ""
         note(f"error: {message}{hint}")
     return error.exit_code

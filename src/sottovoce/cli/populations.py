@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.cli.arguments import AsJson, DryRun, Out, Seed, StorePath
+from sottovoce.cli.arguments import AsJson, DryRun, Out, Seed
 from sottovoce.cli.console import ProgressDisplay, print_json, stdout
 from sottovoce.cli.statistics import print_statistics
 from sottovoce.data.merging import merge, merged_bytes
 from sottovoce.data.population import Population
-from sottovoce.data.selection import read_speakers
+from sottovoce.data.selection import Selection, read_speakers
 from sottovoce.data.splits import split_by_column, split_by_count, split_by_fraction, split_by_list
 from sottovoce.data.statistics import statistics_of
 from sottovoce.data.store import Store
@@ -22,34 +22,41 @@ _COPIED_BYTES_PER_SECOND = 200e6  # reading, writing and hashing on a typical di
 
 
 def split(
-    store: StorePath,
-    out: Annotated[Path, typer.Option("--out", help="The folder for the two lists.")],
+    store: Annotated[str, typer.Argument(metavar="STORE[@SPEAKERS]", help="A store, or a part of it to split again.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder for the two lists, such as splits/digits.")],
     fraction: Annotated[
-        str | None, typer.Option(help="Share of the speakers for the first part: 0.1, 0.05, 1/3.")
+        str | None, typer.Option(help="Share of the speakers for the first part: 0.1, 0.05, 1/3; rounded down.")
     ] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="Number of speakers for the first part.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Or: the number of speakers for the first part.")] = None,
     speakers: Annotated[
-        Path | None, typer.Option(help="The speakers of the first part: a file with one name per line.")
+        Path | None, typer.Option(help="Or: the speakers of the first part, a file with one name per line.")
     ] = None,
     where: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN=VALUE", help="The first part: speakers with this value in a column of the index."),
+        typer.Option(metavar="COLUMN=VALUE", help="Or: speakers with this value in a column of the index."),
     ] = None,
     seed: Seed = 0,
-    names: Annotated[str, typer.Option(help="Names of the two parts.")] = "seed,federated",
+    names: Annotated[
+        str, typer.Option(help="Names of the two parts, and of their lists: OUT/NAME.txt.")
+    ] = "seed,federated",
     as_json: AsJson = False,
 ) -> None:
-    """Split the speakers of a store into two disjoint parts, such as 10 % for a seed model and 90 % for the users.
+    """Split the speakers of a store into two disjoint parts, such as 20 % for a seed model and 80 % for the users.
 
-    Writes one list of speakers per part (OUT/seed.txt, OUT/federated.txt) for the option --speakers of other commands,
-    and OUT/split.json, which records the method. The same seed gives the same parts on every machine.
+    Writes one list of speakers per part, named by --names (OUT/seed.txt and OUT/federated.txt by default), and
+    OUT/split.json, which records the method. Other commands take a part as STORE@OUT/seed.txt, and so does this one:
+    split a part again to get three. The same seed gives the same parts on every machine.
+
+    Example: sotto data split stores/digits --fraction 0.2 --names seed,users --out splits/digits
     """
-    opened = Store.open(store)
+    selection = Selection.parse(store)
+    population = selection.open()
+    opened = population.store
     methods = {"fraction": fraction, "count": count, "speakers": speakers, "where": where}
     chosen = {name: str(value) for name, value in methods.items() if value is not None}
     if len(chosen) != 1:
         raise ConfigError("Give exactly one of --fraction, --count, --speakers and --where.")
-    everyone: list[str] = opened.speaker_names().to_pylist()
+    everyone = list(population.speakers)
     if fraction is not None:
         parts = split_by_fraction(everyone, fraction, seed)
     elif count is not None:
@@ -57,10 +64,13 @@ def split(
     elif speakers is not None:
         parts = split_by_list(everyone, read_speakers(speakers))
     else:
-        parts = split_by_column(opened, *_column_and_value(where or ""))
+        first, _ = split_by_column(opened, *_column_and_value(where or ""))
+        parts = split_by_list(everyone, [speaker for speaker in first if speaker in set(everyone)])
     part_names = _part_names(names)
-    _write_split(opened, out, dict(zip(part_names, parts, strict=True)), chosen | {"seed": seed})
-    labels = _part_labels(opened.info.label, part_names, fraction)
+    of_part = {} if selection.speakers is None else {"of": str(selection.speakers)}
+    method: dict[str, str | int] = {**of_part, **chosen, "seed": seed}
+    _write_split(opened, out, dict(zip(part_names, parts, strict=True)), method)
+    labels = _part_labels(opened.info.label, part_names, None if of_part else fraction)
     rows = [statistics_of(label, Population.of(opened, part)) for label, part in zip(labels, parts, strict=True)]
     print_statistics(rows, None, as_json)
 
@@ -122,6 +132,8 @@ def merge_stores(
     """Merge stores of the same languages into one.
 
     If a speaker's name occurs in two stores, say whether it is the same person: their privacy depends on it.
+
+    Example: sotto data merge stores/ls-100 stores/ls-360 --same-speakers --out stores/ls-460
     """
     if same_speakers and prefix:
         raise ConfigError("Give --same-speakers or --prefix, not both.")

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sottovoce.cli.arguments import AsJson
-from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
+from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table
 
 if TYPE_CHECKING:
     from sottovoce.privacy.accounting import Accounted, Pld
-    from sottovoce.privacy.claims import Claim
+    from sottovoce.privacy.claims import Account, Claim
+    from sottovoce.privacy.planner import Plan
 
 app = typer.Typer(
     help="Account for privacy: epsilon, plans, claims, and what a run's ledger proves.", no_args_is_help=True
@@ -86,36 +87,48 @@ def _pld(found: "Pld") -> dict[str, Any]:
 
 
 def _print_epsilons(document: dict[str, Any]) -> None:
-    from sottovoce.privacy.accounting import rounded_up
+    from sottovoce.privacy.accounting import short_number
+    from sottovoce.privacy.epsilons import NOBODY_PROTECTED, Epsilons
 
-    rows = [["z", f"{document['z']:.6g}"]] if "z" in document else []
-    rows += [["sampling probability", f"{document['sampling_prob']:.6g}"]] if "sampling_prob" in document else []
-    rows += [["adjacency", document["adjacency"]], ["delta", f"{document['target_delta']:g}"]]
+    rows = [["z", short_number(document["z"])]] if "z" in document else []
+    if "sampling_prob" in document:
+        rows.append(["sampling probability", short_number(document["sampling_prob"])])
+    rows += [["adjacency", document["adjacency"]], ["delta", short_number(document["target_delta"])]]
     rows.append(["epsilon, RDP", _rdp_text(document["rdp"])])
     tight = document["pld"]
     rows.append(
-        ["epsilon, PLD", f"refused: {tight['reason']}" if tight["epsilon"] is None else rounded_up(tight["epsilon"], 4)]
+        ["epsilon, PLD", f"refused: {tight['reason']}" if tight["epsilon"] is None else _epsilon(tight["epsilon"], 4)]
     )
     if "rdp_at_paper_orders" in document:
         rows.append(["epsilon, RDP at the paper's orders", _rdp_text(document["rdp_at_paper_orders"])])
     print_table("", ["", ""], rows)
+    if Epsilons(document["rdp"]["epsilon"], tight["epsilon"]).protects_nobody:
+        note(NOBODY_PROTECTED)
+
+
+def _epsilon(value: float, digits: int = 3) -> str:
+    from sottovoce.privacy.accounting import rounded_up, short_exponents
+
+    return short_exponents(rounded_up(value, digits))
 
 
 def _rdp_text(found: dict[str, Any]) -> str:
-    from sottovoce.privacy.accounting import rounded_up
-
     order = "" if found["order"] is None else f" (order {_order_text(found['order'])})"
-    return f"{rounded_up(found['epsilon'], 4)}{order}"
+    return f"{_epsilon(found['epsilon'], 4)}{order}"
 
 
 def _order_text(order: float) -> str:
-    return f"{order:.4g}" if order > 1.001 else f"1 + {order - 1:.2g}"
+    from sottovoce.privacy.accounting import short_number
+
+    return f"{order:.4g}" if order > 1.001 else f"1 + {short_number(order - 1, 2)}"
 
 
 @app.command()
 def table(as_json: AsJson = False) -> None:
-    """Print every epsilon of the paper with ours beside it: at the paper's orders, dense RDP, and PLD."""
-    from sottovoce.privacy.accounting import rounded_up
+    """Print every epsilon of the paper with ours beside it: at the paper's orders, dense RDP, and PLD.
+
+    Example: sotto privacy table
+    """
     from sottovoce.privacy.paper import compare, paper_rows
 
     with ProgressDisplay() as progress:
@@ -136,9 +149,9 @@ def table(as_json: AsJson = False) -> None:
                     _short(row.population),
                     f"{row.central_steps}",
                     f"{row.epsilon:.2g} ({row.order:g})",
-                    f"{rounded_up(same.epsilon)} ({same.order:g})",
-                    rounded_up(one.rdp.epsilon),
-                    "refused" if one.pld.epsilon is None else rounded_up(one.pld.epsilon),
+                    f"{_epsilon(same.epsilon)} ({same.order:g})",
+                    _epsilon(one.rdp.epsilon),
+                    "refused" if one.pld.epsilon is None else _epsilon(one.pld.epsilon),
                 ]
             )
         print_table(f"{name}: epsilon at delta 1e-9, the paper's and ours", header, rows)
@@ -146,7 +159,7 @@ def table(as_json: AsJson = False) -> None:
         if not one.row.agrees(one.at_paper_orders):
             note(f"* line {one.row.line}: {one.row.note}")
     agreeing = sum(one.row.agrees(one.at_paper_orders) for one in found)
-    note(f"{agreeing} of {len(found)} rows agree with the paper to two digits and in the order.")
+    note(f"{agreeing} of {len(found)} rows agree with the paper to two digits and in the Rényi order.")
 
 
 def _short(number: float) -> str:
@@ -218,10 +231,23 @@ def plan(
     if as_json:
         print_json(document | ({} if grid is None else {"grid": _grid_document(*grid)}))
         return
-    rows = [[f"{'-> ' if key == unknown else ''}{key}", _plain(value)] for key, value in document.items()]
-    print_table("", ["", ""], rows)
+    rows = [[f"{key}{' (solved)' if key == unknown else ''}", _plain(value)] for key, value in asdict(solved).items()]
+    print_table(_answer(solved, unknown, accounting, reached.epsilon or 0.0), ["", ""], rows)
     if grid is not None:
         _print_grid(*grid)
+
+
+def _answer(plan: "Plan", unknown: str, accounting: str, reached: float) -> str:
+    """Return the solution of a plan in a sentence."""
+    bound = f"epsilon {_epsilon(reached, 4)} at delta {_plain(plan.target_delta)} by {accounting.upper()}"
+    value = _plain(getattr(plan, unknown))
+    return {
+        "epsilon": f"This plan has {bound}.",
+        "population": f"A population of at least {value} users is needed: {bound}.",
+        "cohort_size": f"Cohorts of at least {value} users are needed: {bound}.",
+        "sigma_dp": f"privacy.sigma_dp must be at least {value}: {bound}.",
+        "central_steps": f"At most {value} central steps are possible: {bound}.",
+    }[unknown]
 
 
 def _grid_document(populations: Any, cohorts: Any, epsilons: Any) -> dict[str, Any]:
@@ -231,11 +257,9 @@ def _grid_document(populations: Any, cohorts: Any, epsilons: Any) -> dict[str, A
 
 
 def _print_grid(populations: Any, cohorts: Any, epsilons: Any) -> None:
-    from sottovoce.privacy.accounting import rounded_up
-
     some = range(0, len(populations), 2)
     rows = [
-        [_short(cohorts[row]), *("" if math.isnan(one) else rounded_up(one) for one in epsilons[row, some])]
+        [_short(cohorts[row]), *("" if math.isnan(one) else _epsilon(one) for one in epsilons[row, some])]
         for row in some
     ]
     header = ["S \\ K", *(_short(populations[place]) for place in some)]
@@ -243,9 +267,11 @@ def _print_grid(populations: Any, cohorts: Any, epsilons: Any) -> None:
 
 
 def _plain(value: object) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    from sottovoce.privacy.accounting import short_number
+
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and value < 1e15):
+        return f"{value:,.0f}"
+    return short_number(value) if isinstance(value, float) else str(value)
 
 
 @app.command()
@@ -261,7 +287,9 @@ def claim(
 ) -> None:
     """State the epsilon that a run would have with another cohort and population, at the same noise.
 
-    Its WER stands at the sizes that were simulated; what the claim assumes is said in words.
+    The WER of the run was measured at the simulated sizes. The command prints what the claim assumes.
+
+    Example: sotto privacy claim runs/private --cohort-size 204800 --population 69506000
     """
     from sottovoce.privacy.claims import claim_at, open_account
 
@@ -287,7 +315,10 @@ def compose(
     target_delta: Annotated[float | None, typer.Option(help="Delta; the smallest of the runs' where left out.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Account for several runs on one population together: all of their releases add up."""
+    """Account for several runs on one population together: all of their releases add up.
+
+    Example: sotto privacy compose runs/first runs/second
+    """
     from sottovoce.privacy.accounting import account_for, delta_caution
     from sottovoce.privacy.claims import composed, open_account
 
@@ -313,18 +344,21 @@ def compose(
 
 @app.command()
 def verify(run: Run, as_json: AsJson = False) -> None:
-    """Check a run's ledger: its chain of hashes, its numbers, and what every checkpoint says of it."""
-    from sottovoce.privacy.accounting import rounded_up
+    """Check a run's ledger: its chain of hashes, its numbers, and whether every checkpoint agrees with it.
+
+    Example: sotto privacy verify runs/private
+    """
     from sottovoce.runs.verification import verify as check
 
     found = check(run)
     if as_json:
         print_json({"run": str(run), **asdict(found)})
         return
-    spent = "no guarantee" if found.epsilon is None else f"epsilon {rounded_up(found.epsilon)} by RDP"
+    spent = "no guarantee" if found.epsilon is None else f"epsilon {_epsilon(found.epsilon)} by RDP"
+    agree = "agrees" if found.checkpoints == 1 else "agree"
     note(
-        f"{run}: {found.lines} lines, {found.releases} releases, {spent}; the chain holds, and {found.checkpoints} "
-        "checkpoints agree with it."
+        f"{run}: {counted(found.lines, 'line')}, {counted(found.releases, 'release')}, {spent}; the chain holds, and "
+        f"{counted(found.checkpoints, 'checkpoint')} {agree} with it."
     )
 
 
@@ -332,15 +366,38 @@ def verify(run: Run, as_json: AsJson = False) -> None:
 def explain(
     run: Run,
     out: Annotated[Path | None, typer.Option(help="Write the statement to this file instead of printing it.")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Write the privacy statement of a run: unit, adjacency, mechanism, epsilon, attacks, and what is not covered."""
+    """Write the privacy statement of a run: unit, adjacency, mechanism, epsilon, attacks, and what is not covered.
+
+    With --json, the numbers of the statement come with its text.
+
+    Example: sotto privacy explain runs/private --out statement.md
+    """
     from sottovoce.files import written_whole
     from sottovoce.privacy.claims import open_account, statement
 
-    text = statement(open_account(run))
-    if out is None:
+    account = open_account(run)
+    text = statement(account)
+    if out is not None:
+        with written_whole(out) as file:
+            file.write(text.encode())
+        note(f"{out}: the privacy statement of {run}.")
+    if as_json:
+        print_json({"run": str(run), **_explained(account), "statement": text})
+    elif out is None:
         typer.echo(text, nl=False)
-        return
-    with written_whole(out) as file:
-        file.write(text.encode())
-    note(f"{out}: the privacy statement of {run}.")
+
+
+def _explained(account: "Account") -> dict[str, Any]:
+    """Return the numbers of a statement; no epsilon without a guarantee."""
+    from sottovoce.privacy.accounting import account_for
+    from sottovoce.privacy.epsilons import Epsilons
+
+    header, delta = account.header, account.target_delta
+    document = {"guaranteed": header.guaranteed, "releases": account.releases, "mechanism": header.line()}
+    if not header.guaranteed:
+        return document
+    spent = _both(account_for(account.spent, delta))
+    nobody = Epsilons(spent["rdp"]["epsilon"], spent["pld"]["epsilon"]).protects_nobody
+    return {**document, "target_delta": delta, **spent, "protects_nobody": nobody}

@@ -35,7 +35,7 @@ def evaluate(
 ) -> None:
     """Print loss, WER and CER of a model on a store, per speaker and by group. Every utterance counts.
 
-    Example: sotto eval runs/digits stores/digits@heldout.txt --by sex
+    Example: sotto eval runs/digits stores/digits@splits/digits/heldout.txt
     """
     from sottovoce.distributed import run_workers
 
@@ -92,6 +92,8 @@ def transcribe(
 ) -> None:
     """Print the words spoken in audio files; --json adds the time of every word.
 
+    A file without recognised speech gives a line on stderr and, with --json, an empty text.
+
     Example: sotto transcribe runs/digits recording.mp3
     """
     from sottovoce.evaluation.model import load
@@ -105,7 +107,9 @@ def transcribe(
             note(f"error: {error}")
             unread += 1
             continue
-        if not as_json:
+        if not transcript.words:
+            note(f"{path}: (no speech recognised)")
+        elif not as_json:
             text = transcript.text if len(files) == 1 else f"{transcript.file}: {transcript.text}"
             stdout.print(text, soft_wrap=True, markup=False)
     if as_json:

@@ -24,13 +24,13 @@ def report(
     """Write one page about runs: results, privacy, norms per layer, WER per speaker, the convergence bound.
 
     The page is one HTML file that needs no other file. The folder report_files beside it holds every figure as PNG and
-    every number as CSV.
+    every number as CSV. Folders and files that are not runs are left out, so that RUN may be runs/*.
 
     Example: sotto report runs/dim runs/global --out report.html
     """
     from sottovoce.reports.page import report as write_report
 
-    written = write_report(runs, out, title=title)
+    written = write_report(_only_runs(runs), out, title=title)
     if as_json:
         files = [str(file) for file in written.files]
         print_json({"report": str(written.page), "files": files, "runs": [_document(run) for run in written.runs]})
@@ -39,6 +39,18 @@ def report(
         if not run.finished:
             note(f"{run.path} is unfinished: {run.steps_done:,} of {run.steps_planned:,} steps. The page says so.")
     note(f"{written.page}: open it in a browser. {len(written.files)} figures and tables are in {written.folder}.")
+
+
+def _only_runs(paths: list[Path]) -> list[Path]:
+    """Leave out existing files and folders that are not runs, and say so; all paths where none is a run."""
+    from sottovoce.runs.documents import RunConfig
+
+    others = [path for path in paths if path.exists() and not (path / RunConfig.FILE).is_file()]
+    if len(others) == len(paths):
+        return paths
+    if others:
+        note(f"Left out, because they are not runs: {', '.join(map(str, others))}.")
+    return [path for path in paths if path not in others]
 
 
 def _document(run: "RunRecord") -> dict[str, Any]:

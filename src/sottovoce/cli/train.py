@@ -9,11 +9,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
 from sottovoce.cli.config import Preset, Settings
-from sottovoce.cli.console import ProgressDisplay, note, print_json, stderr
+from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, stderr
 from sottovoce.config import Layer, Resolved, resolve
 from sottovoce.data.selection import Selection
 from sottovoce.errors import DataError
-from sottovoce.privacy.accounting import rounded_up
+from sottovoce.privacy.accounting import rounded_up, short_exponents
+from sottovoce.privacy.epsilons import NOBODY_PROTECTED
 from sottovoce.processes import start_worker_server
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def central(
     Killed and started again, it resumes and ends with the same bits. Under torchrun it uses torchrun's processes;
     otherwise --workers processes of this machine, one thread each.
 
-    Example: sotto train central tiny --train stores/digits@train.txt --dev stores/digits@heldout.txt --run runs/digits
+    Example: sotto train central tiny --run runs/digits --train stores/digits@splits/digits/train.txt
     """
     start_worker_server(workers)
     from sottovoce.api import train_central
@@ -72,7 +73,8 @@ def central(
     given = data_layers(train=train, dev=dev, test=test, seed_model=seed_model)
     resolved = resolve(preset, *(settings or ()), *given)
     trained = train_central(resolved, run, workers=workers, display=TrainingDisplay)
-    _report(trained, resolved, resolved.config.central.steps, as_json=as_json)
+    limit = resolved.config.central.max_minutes
+    _report(trained, resolved, resolved.config.central.steps, max_minutes=limit, as_json=as_json)
 
 
 @app.command()
@@ -96,20 +98,17 @@ def federated(
     """
     start_worker_server(workers)
     from sottovoce.api import train_federated
-    from sottovoce.distributed import leads
     from sottovoce.runs.own_corpus import with_own_corpus
 
     given = data_layers(train=train, dev=dev, test=test, seed_model=seed_model)
     resolved = resolve(preset, *(settings or ()), *given)
     with ProgressDisplay() as progress:
         resolved = with_own_corpus(resolved, run, workers, progress)
-    if (void := resolved.config.privacy.void) is not None and leads():
-        note(f"No privacy guarantee: {void}.")
     trained = train_federated(resolved, run, workers=workers, display=TrainingDisplay)
     _report(trained, resolved, resolved.config.federated.central_steps, as_json=as_json)
 
 
-def _report(run: "Run", resolved: Resolved, wanted: int, *, as_json: bool) -> None:
+def _report(run: "Run", resolved: Resolved, wanted: int, *, max_minutes: float | None = None, as_json: bool) -> None:
     """Print how the training ended (rank 0)."""
     from sottovoce.distributed import leads
 
@@ -128,16 +127,27 @@ def _report(run: "Run", resolved: Resolved, wanted: int, *, as_json: bool) -> No
     wer = checkpoint.best_wer
     best = "" if wer is None else f", best WER on dev {100 * wer:.2f} % ({run.path / 'best'})"
     if checkpoint.step < wanted:
-        reason = "early: run the same command again to resume"
-        if result is not None and result.stopped is not None:
-            reason = result.stopped
-        note(f"{run.path}: stopped at step {checkpoint.step} of {wanted}, {reason}{best}.")
+        note(f"{run.path}: stopped after step {checkpoint.step:,} of {wanted:,}{best}. {_reason(run, max_minutes)}")
     else:
-        note(f"{run.path}: {checkpoint.step} steps{best}. The last model is {run.path / 'last' / 'model.safetensors'}.")
+        last = run.path / "last" / "model.safetensors"
+        note(f"{run.path}: {counted(checkpoint.step, 'step')}{best}. The last model is {last}.")
     if test is not None:
         note(f"WER on test, evaluated once: {100 * test.wer:.2f} %.")
     if result is not None and result.guarantee is not None:
-        note(f"Guarantee: {result.guarantee}.")
+        note(f"Guarantee: {short_exponents(result.guarantee)}.")
+        if result.epsilon.protects_nobody:
+            note(NOBODY_PROTECTED)
+
+
+def _reason(run: "Run", max_minutes: float | None) -> str:
+    """Say why a training ended before its last step, and how to train on."""
+    result, checkpoint = run.result, run.checkpoint
+    if result is not None and result.stopped is not None:
+        return f"It was stopped {result.stopped}: the next step would spend more."
+    # At its time limit a central run is evaluated; after a signal it is not.
+    if max_minutes is not None and checkpoint is not None and checkpoint.evaluated == checkpoint.step:
+        return f"The time limit central.max_minutes={max_minutes:g} is reached: raise it to train on."
+    return "It was asked to stop: run the same command again to resume."
 
 
 class TrainingDisplay:
@@ -166,7 +176,7 @@ class TrainingDisplay:
         """Show the progress."""
         wer = "" if status.wer is None else f"  WER {100 * status.wer:.2f} %"
         loss = "" if status.loss is None else f"loss {status.loss:.3f}"
-        epsilon = "" if status.epsilon is None else f"  epsilon {rounded_up(status.epsilon)}"
+        epsilon = "" if status.epsilon is None else f"  epsilon {short_exponents(rounded_up(status.epsilon))}"
         text = f"{loss}{wer}{epsilon}  {status.speed}"
         self._bar.update(self._task, completed=status.step, total=status.steps, description=text)
         now = time.monotonic()
@@ -180,6 +190,10 @@ class TrainingDisplay:
         step, began = self._first or (status.step, now)
         done, left = status.step - step, status.steps - status.step
         return f"  {round((now - began) / done * left)} s left" if done > 0 and left > 0 else ""
+
+    def say(self, message: str) -> None:
+        """Print a message above the line."""
+        note(message)
 
     def close(self) -> None:
         """Leave the terminal as it was."""

@@ -60,6 +60,8 @@ def transcribe(recogniser: Recogniser, path: Path) -> Transcript:
     spoken: list[tuple[int, int]] = []  # (frame, token), repeats and blanks removed
     previous = BLANK_ID
     seconds = 0.0
+    if not path.is_file():
+        raise DataError(f"{path} cannot be read: there is no such file. Check the path.")
     try:
         for first, window, ends in _windows(_blocks(path)):
             best = _listen(recogniser, window)
@@ -72,7 +74,8 @@ def transcribe(recogniser: Recogniser, path: Path) -> Transcript:
                 previous = token
             seconds = (first + len(window)) / logmel.SAMPLE_RATE_HZ
     except (soundfile.SoundFileError, OSError) as error:
-        raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}. Give an audio file.") from None
+        reason = getattr(error, "error_string", None) or str(error)  # libsndfile's own words, without the path
+        raise DataError(f"{path} cannot be read: {' '.join(reason.split()).rstrip('.')}. Give an audio file.") from None
     return Transcript(str(path), seconds, _words(spoken, recogniser.token_set.tokens, stride))
 
 

@@ -11,6 +11,7 @@ import math
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from sottovoce.config import Config, Resolved
 from sottovoce.data.population import Population
@@ -28,6 +29,7 @@ from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.ledger_lines import RunEnd
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import NoiseState
+from sottovoce.privacy.population_notes import population_notes
 from sottovoce.randomness import stream
 from sottovoce.runs.display import MakeDisplay
 from sottovoce.runs.documents import Result
@@ -77,12 +79,25 @@ def _train(opened: OpenRun) -> None:
         timed=False,
         events=config.privacy.diagnostics,
     )
+    _say_first(training, len(users))
     with closing(training.log):
         engine = _make_engine(training, mechanism, users, header)
         within_budget = _take_steps(training, engine)
         training.finish()
         if training.progress.step >= context.steps or not within_budget:
             _conclude(training, mechanism, users)
+
+
+def _say_first(training: Training, users: int) -> None:
+    """Say, before the first step, where there is no guarantee and where K is not the store's number of users."""
+    context = training.context
+    config = context.resolved.config
+    if training.progress.step >= context.steps:
+        return
+    if config.privacy.void is not None:
+        context.display.say(f"No privacy guarantee: {config.privacy.void}.")
+    for note in population_notes(config.participation, users):
+        context.display.say(f"Note: {note}")
 
 
 def _make_engine(training: Training, mechanism: Mechanism, users: Population, header: LedgerHeader) -> Engine:
@@ -94,7 +109,10 @@ def _make_engine(training: Training, mechanism: Mechanism, users: Population, he
         if done < config.federated.central_steps:
             (run.path / Result.FILE).unlink(missing_ok=True)
     planned = Epsilons(rdp=epsilon_after(mechanism, config.federated.central_steps))
-    training.log.write(done, {"guarantee": _guarantee(config, mechanism, planned, users)})
+    line: dict[str, Any] = {"guarantee": _guarantee(config, mechanism, planned, users)}
+    if config.privacy.diagnostics and len(users) != mechanism.population:
+        line["not_private"] = {"users": len(users)}
+    training.log.write(done, line)
     client = Client(users.store, config.batching, config.federated.local, config.specaugment, config.seed)
     engine = Engine(
         ProcessAggregator(context.group, users, context.recogniser, client, mechanism, training.stop),
@@ -172,7 +190,7 @@ def _take_steps(training: Training, engine: Engine) -> bool:
         training.step_done(
             line,
             loss=figures.loss if diagnostics else None,
-            speed=f"{speed:.1f} users/s" if diagnostics else "",
+            speed=f"{speed:.1f} users per second" if diagnostics else "",
             epsilon=epsilon,
         )
         done = training.progress.step

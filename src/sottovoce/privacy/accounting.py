@@ -20,6 +20,7 @@ Guarantees: every epsilon is an upper bound, in floating point too. An epsilon t
 
 import importlib.util
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -396,3 +397,13 @@ def rounded_up(epsilon: float, digits: int = 3) -> str:
     # 6.29 is a little more than 6.29 in binary, which is not worth another hundredth.
     scaled = Decimal(epsilon * (1 - 1e-12)).scaleb(-exponent).to_integral_value(ROUND_CEILING)
     return f"{float(scaled.scaleb(exponent)):.{digits}g}"
+
+
+def short_exponents(text: str) -> str:
+    """Return a text with the exponents of its numbers as people write them: 3e-6 for 3e-06, 2.67e5 for 2.67e+05."""
+    return re.sub(r"(?<=\d)e([+-])0*(?=\d)", lambda found: "e-" if found[1] == "-" else "e", text)
+
+
+def short_number(value: float, digits: int = 6) -> str:
+    """Return a number with this many significant digits and a short exponent: 0.00123, 12.3, 3e-6."""
+    return short_exponents(f"{value:.{digits}g}")

@@ -18,7 +18,10 @@ from sottovoce.privacy.accounting import (
     deltas,
     require_delta,
     rounded_up,
+    short_exponents,
+    short_number,
 )
+from sottovoce.privacy.epsilons import NOBODY_PROTECTED, Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, LedgerContent, read_ledger
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
@@ -135,8 +138,8 @@ class RunClaim(Claim):
         )
         return (
             f"Assumed: a run with S = {claimed.cohort_size:,g} of K = {claimed.population:,} users and {self.releases} "
-            f"releases, with C = {header.clip_norm:g} and sigma_dp = {header.sigma_dp:g} as here. The noise on its "
-            f"average is as large as in this run, and its average is over {average}. Simulated was S = "
+            f"releases, with C = {_number(header.clip_norm)} and sigma_dp = {_number(header.sigma_dp)} as here. The "
+            f"noise on its average is as large as in this run, and its average is over {average}. Simulated was S = "
             f"{header.cohort_size:,g} of K = {header.population:,}: the WER of this run was measured there, not at the "
             "sizes of the claim."
         )
@@ -202,13 +205,23 @@ def statement(account: Account) -> str:
     )
 
 
+def _number(value: float | None) -> str:
+    return "none" if value is None else short_number(value)
+
+
+def _rounded_up(epsilon: float) -> str:
+    return short_exponents(rounded_up(epsilon))
+
+
 def _summary(account: Account) -> str:
     spent = account_for(account.spent, account.target_delta)
-    tight = "" if spent.pld.epsilon is None else f", {rounded_up(spent.pld.epsilon)} by privacy loss distributions"
+    tight = "" if spent.pld.epsilon is None else f", {_rounded_up(spent.pld.epsilon)} by privacy loss distributions"
     text = (
-        f"After {account.releases} releases: epsilon {rounded_up(spent.rdp.epsilon)} by Renyi DP{tight}, "
-        f"at delta {account.target_delta:g}.\n"
+        f"After {account.releases} releases: epsilon {_rounded_up(spent.rdp.epsilon)} by Renyi DP{tight}, "
+        f"at delta {_number(account.target_delta)}.\n"
     )
+    if Epsilons(spent.rdp.epsilon, spent.pld.epsilon).protects_nobody:
+        text += f"\n**{NOBODY_PROTECTED}**\n"
     caution = delta_caution(account.target_delta, account.header.population)
     if caution is not None:
         text += f"\n**Caution:** {caution}\n"
@@ -237,12 +250,12 @@ def _mechanism(account: Account) -> str:
     }
     lines = [
         f"Sampling: {kinds[header.sampling]}; expected cohort S = {header.cohort_size:g}, "
-        f"probability q = {header.sampling_prob:.6g}.",
-        f"Clipping: {header.clipping} (rule {header.rule}), C = {header.clip_norm:g}; each user's update is "
+        f"probability q = {_number(header.sampling_prob)}.",
+        f"Clipping: {header.clipping} (rule {header.rule}), C = {_number(header.clip_norm)}; each user's update is "
         "rounded to integers whose norm is at most C, in exact arithmetic.",
-        f"Sum divided by {header.divisor:g}, public; weights: {header.weight}.",
-        f"Noise: {header.noise_mechanism.name.capitalize()}, once per release, sigma_dp = {header.sigma_dp:g} (std of "
-        f"the average in units of C), z = {header.z:.6g} times what one user can change; {header.noise}.",
+        f"Sum divided by {_number(header.divisor)}, public; weights: {header.weight}.",
+        f"Noise: {header.noise_mechanism.name.capitalize()}, once per release, sigma_dp = {_number(header.sigma_dp)} "
+        f"(std of the average in units of C), z = {_number(header.z)} times what one user can change; {header.noise}.",
         f"Composition: {account.releases} releases of this mechanism, adaptively chosen.",
         f"Seed model: {header.seed_model or 'none'}.",
         f"Code: {header.code}; configuration sha256 {header.config}.",
@@ -256,8 +269,8 @@ def _table(spent: Spent) -> str:
     rows = ["| delta | epsilon (RDP) | epsilon (PLD) |", "|---|---|---|"]
     for delta in DELTAS:
         found = account_for(spent, delta)
-        tight = "refused" if found.pld.epsilon is None else rounded_up(found.pld.epsilon)
-        rows.append(f"| {delta:g} | {rounded_up(found.rdp.epsilon)} | {tight} |")
+        tight = "refused" if found.pld.epsilon is None else _rounded_up(found.pld.epsilon)
+        rows.append(f"| {_number(delta)} | {_rounded_up(found.rdp.epsilon)} | {tight} |")
     return "\n".join(rows) + "\n"
 
 
@@ -266,7 +279,7 @@ def _attack(spent: Spent) -> str:
     if len(rates) < len(FALSE_POSITIVES):
         return "Not computed: privacy loss distributions are refused at this epsilon, which protects nobody.\n"
     rows = ["| false alarms | correct accusations, at most |", "|---|---|"]
-    rows += [f"| {100 * rate:g} % | {rounded_up(100 * best)} % |" for rate, best in rates.items()]
+    rows += [f"| {100 * rate:g} % | {_rounded_up(100 * best)} % |" for rate, best in rates.items()]
     return (
         "Someone who sees everything that was released, and knows all other users' audio, guesses whether one user "
         "took part (the f-DP reading):\n\n" + "\n".join(rows) + "\n"

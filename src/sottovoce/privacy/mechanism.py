@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from sottovoce.data.cohort import draw_cohort
-from sottovoce.errors import ConfigError, PrivacyError
+from sottovoce.errors import ConfigError, PrivacyError, expectation
 from sottovoce.model.flat import Partition, make_partition
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Spent
 from sottovoce.privacy.noise import AnyNoise, Gaussian, NoiseState
@@ -56,8 +56,8 @@ class Mechanism:
         """K."""
         if self.participation.population is None:
             raise PrivacyError(
-                "participation.population is required: K is public and never counted from the data. Give it with "
-                "--set participation.population=..."
+                "participation.population is required: K is public and never counted from the data. Give it, and the "
+                "cohort size below it, with --set participation.population=... --set participation.cohort_size=..."
             )
         return self.participation.population
 
@@ -241,5 +241,5 @@ def plain_mechanism(
         participation = Participation(population=population, cohort_size=cohort_size, sampling=sampling)
         privacy = Privacy(clip_norm=1.0, clipping="global", sigma_dp=sigma_dp, noise=noise or Gaussian())
     except ValidationError as error:
-        raise ConfigError(error.errors()[0]["msg"].removeprefix("Value error, ") + ".") from None
+        raise ConfigError(expectation(error.errors()[0]["msg"]) + ".") from None
     return Mechanism(privacy, participation, make_partition(["theta"], [1], "tensor"))

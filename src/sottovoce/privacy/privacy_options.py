@@ -40,7 +40,11 @@ class Participation(BaseModel):
         elif self.weight_total is None:
             raise ValueError(f"Expected weight_total, a public number, where weight is {self.weight}")
         if self.population is not None and self.sampling != "everyone" and self.cohort_size > self.population:
-            raise ValueError(f"Expected cohort_size={self.cohort_size:g} <= population={self.population}")
+            default = "" if "cohort_size" in self.model_fields_set else " (the default)"
+            raise ValueError(
+                f"Expected cohort_size={self.cohort_size:g}{default} <= population={self.population}. Set both "
+                "participation.population and participation.cohort_size"
+            )
         if self.sampling == "fixed" and self.cohort_size != int(self.cohort_size):
             raise ValueError(f"Expected a whole cohort_size where sampling is fixed, not {self.cohort_size:g}")
         return self

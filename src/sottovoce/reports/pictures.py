@@ -39,7 +39,8 @@ def speaker_distribution(populations: Mapping[str, UserAmounts], path: Path) -> 
 
 
 def _new_figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height))
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08)  # room for labels wider than expected
     FigureCanvasAgg(figure)
     return figure
 

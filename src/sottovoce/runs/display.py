@@ -23,6 +23,9 @@ class Display(Protocol):
     def __call__(self, status: Status) -> None:
         """Show the status."""
 
+    def say(self, message: str) -> None:
+        """Show a message in one line."""
+
     def close(self) -> None:
         """Leave the terminal as it was."""
 
@@ -32,6 +35,9 @@ class NoDisplay:
 
     def __call__(self, status: Status) -> None:
         """Show nothing."""
+
+    def say(self, message: str) -> None:
+        """Say nothing."""
 
     def close(self) -> None:
         """Do nothing."""

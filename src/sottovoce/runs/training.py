@@ -29,7 +29,7 @@ from sottovoce.data.selection import Selection, require_disjoint
 from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.scoring import evaluate, score
-from sottovoce.files import make_folder, only_writer, sha256_of
+from sottovoce.files import folder_if_used, only_writer, sha256_of
 from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
 from sottovoce.model.roles import Trainable
 from sottovoce.optim import Optimizer, State
@@ -57,7 +57,7 @@ def open_run(
     with contextlib.ExitStack() as closing:
         display: Display = NoDisplay()
         if group.leads:
-            make_folder(folder)
+            closing.enter_context(folder_if_used(folder))  # a refused training leaves no folder behind
             closing.enter_context(only_writer(folder))
             display = closing.enter_context(contextlib.closing(make_display()))
         if stop is None:
@@ -149,6 +149,8 @@ class Training:
         context.stop.listen()
         writer = MetricsWriter(run.path, progress.step, events=events) if group.leads else None
         mark = None if checkpoint is None else checkpoint.ledger
+        if 0 < progress.step < context.steps:
+            context.display.say(f"{run.path}: resuming after step {progress.step:,} of {context.steps:,}.")
         return cls(context, progress, TrainingLog(writer, began, timed), mark)
 
     @property

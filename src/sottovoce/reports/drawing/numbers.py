@@ -2,10 +2,9 @@
 
 import math
 
-from sottovoce.privacy.accounting import rounded_up
+from sottovoce.privacy.accounting import rounded_up, short_exponents, short_number
 
 NONE = "–"
-PROTECTS_NOBODY = 50.0  # the page says that a larger epsilon is no protection
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -15,14 +14,14 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 def epsilon(value: float | None) -> str:
     """Return an epsilon, rounded up."""
-    return NONE if value is None else _short_exponent(rounded_up(value))
+    return NONE if value is None else short_exponents(rounded_up(value))
 
 
 def number(value: float | None, digits: int = 3) -> str:
     """Return a number with this many significant digits: 0.00123, 12.3, 3e-6, 1.2e9."""
     if value is None or not math.isfinite(value):
         return NONE
-    return _short_exponent(f"{value:.{digits}g}")
+    return short_number(value, digits)
 
 
 def count(value: float | None) -> str:
@@ -32,9 +31,3 @@ def count(value: float | None) -> str:
     if value >= 1e6 and value % 1000 == 0:
         return f"{value / 1e6:,.6g} million"
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.6g}"
-
-
-def _short_exponent(text: str) -> str:
-    """Turn 3e-06 into 3e-6."""
-    mantissa, mark, exponent = text.partition("e")
-    return f"{mantissa}e{int(exponent)}" if mark else text

@@ -38,6 +38,7 @@ class RunRecord:
     result: Result | None  # None until a federated run has ended, and for central runs
     evaluations: Mapping[str, Evaluation] = field(repr=False)  # of the final model, by the name of the population
     row: BenchRow | None  # the row of a benchmark that it belongs to
+    users: int | None = None  # in the store; None where it is K, or was not logged
 
     @property
     def kind(self) -> Literal["central", "federated"]:
@@ -183,7 +184,14 @@ def _read(path: Path, name: str, row: BenchRow | None) -> RunRecord:
         result=result,
         evaluations=_of_the_last_model(run.evaluations, lines),
         row=row,
+        users=_users(lines),
     )
+
+
+def _users(lines: Sequence[Line]) -> int | None:
+    """Return the number of users in the store, as the first line of a federated run states it where it is not K."""
+    stated = [line["not_private"]["users"] for line in lines if "guarantee" in line and "not_private" in line]
+    return int(stated[-1]) if stated else None
 
 
 def _of_the_last_model(evaluations: Mapping[str, Evaluation], lines: Sequence[Line]) -> dict[str, Evaluation]:

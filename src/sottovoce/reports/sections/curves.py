@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
+from sottovoce.privacy.epsilons import PROTECTS_NOBODY
 from sottovoce.reports.drawing.charts import INK, LegendEntry, Panel, Picture, log_axis, log_ticks, make_picture
 from sottovoce.reports.drawing.elements import CaptionedFigure, CsvTable, CsvValue, Paragraph, Section
-from sottovoce.reports.drawing.numbers import PROTECTS_NOBODY
 from sottovoce.reports.reading.records import RunRecord, SetName
 from sottovoce.reports.reading.run_groups import RunGroup, all_runs, legend
 
@@ -95,7 +95,7 @@ def _privacy_caption(shown: Sequence[RunGroup], private: Sequence[RunGroup]) -> 
     if len(private) < len(shown):
         sentences.append("Squares at the right: runs without a guarantee.")
     if any((run.tightest_epsilon or 0.0) > PROTECTS_NOBODY for run in all_runs(private)):
-        sentences.append("An ε in the hundreds protects nobody: the noise is too small for so few users.")
+        sentences.append(f"An ε above {PROTECTS_NOBODY:g} protects nobody: the noise is too small for so few users.")
     return " ".join(sentences)
 
 

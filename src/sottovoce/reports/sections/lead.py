@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
-from sottovoce.reports.drawing.numbers import PROTECTS_NOBODY, count, epsilon, number, percent
+from sottovoce.privacy.epsilons import NOBODY_PROTECTED, PROTECTS_NOBODY
+from sottovoce.privacy.population_notes import population_notes
+from sottovoce.privacy.privacy_options import Participation
+from sottovoce.reports.drawing.numbers import count, epsilon, number, percent
 from sottovoce.reports.reading.layers import FAR_BELOW, delta_norms, imbalance_of
 from sottovoce.reports.reading.records import RunRecord, SetName
 from sottovoce.reports.reading.run_groups import RunGroup, all_runs
@@ -13,7 +16,14 @@ def lead_sentences(groups: Sequence[RunGroup]) -> list[str]:
     """Return the first paragraphs of the page, as plain text."""
     runs = all_runs(groups)
     first = [_single_run(runs[0])] if len(runs) == 1 else [_overview(groups, runs), *_range_of_wers(groups)]
-    return [*first, *_trained_parameters(runs), *_privacy(runs), *_imbalance(groups), *_norm_scales(runs)]
+    return [
+        *first,
+        *_trained_parameters(runs),
+        *_privacy(runs),
+        *_populations(runs),
+        *_imbalance(groups),
+        *_norm_scales(runs),
+    ]
 
 
 def _single_run(run: RunRecord) -> str:
@@ -89,8 +99,19 @@ def _privacy(runs: Sequence[RunRecord]) -> list[str]:
     ends = f"is epsilon = {low}" if low == high else f"lies between epsilon = {low} and {high}"
     text = f"The privacy spent {ends} at delta = {deltas}, for the cohort size and population of the training."
     if min(spent) > PROTECTS_NOBODY:
-        text += " An epsilon this large protects nobody: the noise is too small for so few users."
+        text += f" {NOBODY_PROTECTED}"
     return [text]
+
+
+def _populations(runs: Sequence[RunRecord]) -> list[str]:
+    """Return what the simulation did where a store has another number of users than K."""
+    notes: dict[str, list[str]] = {}
+    for run in runs:
+        if run.users is not None:
+            participation = Participation.model_validate(run.setting("participation"))
+            for note in population_notes(participation, run.users):
+                notes.setdefault(note, []).append(run.name)
+    return [note if len(runs) == 1 else f"{_listed(own)}: {note}" for note, own in notes.items()]
 
 
 def _imbalance(groups: Sequence[RunGroup]) -> list[str]:
@@ -100,12 +121,20 @@ def _imbalance(groups: Sequence[RunGroup]) -> list[str]:
         if imbalance is not None and imbalance.least:
             where = "" if len(groups) == 1 else f" ({group.name})"
             return [
-                "Users' deltas are spread unevenly: relative to its size, the layer that moves most moves "
-                f"{imbalance.most / imbalance.least:,.0f} times as far as the layer that moves least{where}. "
-                f"{100 * imbalance.share_far_below:.0f} % of the parameters are in layers with less than "
-                f"{FAR_BELOW:g} of an even share. The higher this percentage, the more per-layer clipping may help."
+                f"Relative to its size, the layer that moves most in users' deltas moves "
+                f"{number(imbalance.most / imbalance.least)} times as far as the layer that moves least{where}. "
+                f"{_far_below(imbalance.share_far_below)}"
             ]
     return []
+
+
+def _far_below(share: float) -> str:
+    if not share:
+        return f"No layer has less than {FAR_BELOW:g} of an even share, so per-layer clipping may help little."
+    return (
+        f"{number(100 * share, 2)} % of the parameters are in layers with less than {FAR_BELOW:g} of an even share. "
+        "The higher this percentage, the more per-layer clipping may help."
+    )
 
 
 def _norm_scales(runs: Sequence[RunRecord]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from markdown_it import MarkdownIt
 
+from sottovoce.privacy.accounting import short_exponents
 from sottovoce.privacy.claims import open_account, statement
 from sottovoce.reports.drawing.elements import (
     Collapsible,
@@ -42,7 +43,7 @@ def _csv_row(run: RunRecord) -> list[CsvValue]:
 
 
 def _summary(group: RunGroup) -> str:
-    guarantee = group.first.guarantee or "the run states no guarantee"
+    guarantee = short_exponents(group.first.guarantee) or "the run states no guarantee"
     if guarantee.startswith("none: "):
         guarantee = f"no guarantee, because {guarantee.removeprefix('none: ')}"
     return f"<b>{esc(group.name)}</b>: {esc(guarantee)}"

@@ -68,13 +68,15 @@ def _evaluated(shown: Sequence[RunGroup], name: str) -> Iterator[tuple[RunGroup,
 def _figure(shown: Sequence[RunGroup], sets: Sequence[str]) -> CaptionedFigure:
     def drawing(name: str) -> Callable[[Axes], None]:
         def draw(axes: Axes) -> None:
+            highest = 1.0
             for group, evaluation in _evaluated(shown, name):
                 wers = [100 * wer for wer in sorted_wers(evaluation)]
+                highest = max(highest, *wers)
                 ranks = [100 * (rank + 0.5) / len(wers) for rank in range(len(wers))]
                 axes.plot(ranks, wers, color=group.colour, marker="o" if len(wers) <= 40 else None, markersize=3)
             axes.axvspan(90, 100, color="#888888", alpha=0.12, linewidth=0)
             axes.set_xlim(0, 100)
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(-0.03 * highest, 1.08 * highest)  # room for whole markers at both ends
             axes.set_xlabel("speakers, %")
             axes.set_ylabel("WER, %")
 
