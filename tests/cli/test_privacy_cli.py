@@ -38,7 +38,7 @@ def test_epsilon(sotto):
         (("explain", "nowhere"), "Give the folder of a federated run"),
         (
             ("plan", *SIZES, "--central-steps", "9", "--accounting", "rdp", "--plot", "nowhere/p.png"),
-            " at nowhere/p.png",
+            "nowhere/p.png cannot be written",
         ),
     ],
 )

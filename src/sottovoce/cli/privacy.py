@@ -9,6 +9,7 @@ import typer
 
 from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table
+from sottovoce.errors import DataError
 
 if TYPE_CHECKING:
     from sottovoce.privacy.accounting import Accounted, Pld
@@ -211,6 +212,8 @@ def plan(
         sampling=sampling,
     )
     unknown = given.unknown
+    if plot is not None and (plot.is_dir() or not plot.absolute().parent.is_dir()):
+        raise DataError(f"{plot} cannot be written. Give --plot a file in a folder that exists.")
     solved = solve(given, accounting)
     reached = solve(replace(solved, epsilon=None), accounting)
     _note_caution(delta_caution(solved.target_delta, solved.population or 1))
