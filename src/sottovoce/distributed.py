@@ -26,6 +26,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from sottovoce.errors import SottoError
+from sottovoce.open_union import import_kinds, kind_modules
 from sottovoce.processes import die_with_parent, leave, under_torchrun
 
 Result = TypeVar("Result")
@@ -226,6 +227,7 @@ class _Worker:
     threads: int
     folder: Path
     parent: int = field(default_factory=os.getpid)
+    kind_modules: tuple[str, ...] = field(default_factory=kind_modules)  # a worker knows the kinds of its parent
 
 
 def _run_worker(worker: _Worker, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
@@ -234,6 +236,7 @@ def _run_worker(worker: _Worker, function: Callable[..., None], arguments: tuple
     torch.set_num_threads(worker.threads)
     rank, folder = worker.rank, worker.folder
     try:
+        import_kinds(worker.kind_modules)
         _choose_gpu(rank)
         meeting = f"file://{folder / 'store'}"
         dist.init_process_group(_backend(), init_method=meeting, rank=rank, world_size=worker.size)

@@ -129,7 +129,7 @@ def test_a_kind_that_nobody_defined_cannot_be_loaded(tmp_path):
     description["model"]["kind"] = "nobody's"
     path = tmp_path / "model.safetensors"
     save_file(dict(START.encoder.named_parameters()), path, {"sottovoce": json.dumps(description)})
-    with pytest.raises(DataError, match=r'of kind "nobody\'s", which is not defined here\. Import the module'):
+    with pytest.raises(DataError, match=r'encoder "nobody\'s" is not known here: import the module'):
         load_recogniser(path)
     assert "kind" not in Recogniser.make(TransformerOptions(), TokenSet(("en",)), "meta").description()["model"]
 

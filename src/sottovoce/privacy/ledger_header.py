@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sottovoce.errors import PrivacyError
+from sottovoce.open_union import unknown_kind
 from sottovoce.privacy.accounting import Adjacency, Spent
 from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
 from sottovoce.privacy.noise import AnyNoise, Gaussian
@@ -90,6 +91,8 @@ class LedgerHeader(BaseModel):
         try:
             return cls.model_validate(line)
         except ValidationError as error:
+            if (unknown := unknown_kind(error)) is not None:
+                raise PrivacyError(f"{path}: {unknown}.") from None
             place = ".".join(map(str, error.errors()[0]["loc"]))
             raise PrivacyError(f"{path}: the header is damaged at {place}.") from None
 
