@@ -64,6 +64,24 @@ class Remembering(LocalRule):
         self.seen.setdefault("finished", []).append(bool((theta_k != theta).any()))
 
 
+class ControlVariates(LocalRule):
+    """SCAFFOLD's client side: every user remembers the mean gradient of its last work."""
+
+    name: Literal["control-variates"] = "control-variates"
+    kept: dict = Field(default_factory=dict)
+
+    def start(self, theta, user, t):
+        _, variate = self.kept.get(user, (-1, torch.zeros_like(theta)))
+        return LocalState({"variate": variate})
+
+    def correct_(self, gradient, theta_k, theta, state):
+        gradient.sub_(state.vectors["variate"])
+
+    def finish(self, theta_k, theta, state):
+        mean = (theta - theta_k) / (state.steps * state.local_lr)
+        self.kept[state.user] = state.t, state.vectors["variate"] + mean
+
+
 class SignSgd(Optimizer):
     """A server optimizer of one's own."""
 
@@ -159,6 +177,21 @@ def test_a_local_rule_knows_the_user_and_the_step_and_when_the_work_ends(users):
         users.key_of(user): [t for t in range(3) if user in cohorts[t]] for user in {u for c in cohorts for u in c}
     }
     assert all(rule.seen["finished"])
+
+
+def test_a_local_rule_can_remember_each_user_from_step_to_step(users):
+    rule, plain = ControlVariates(kept={}), engine(users, processes)
+    run = engine(users, processes, rule)
+    cohorts = [run._draw_cohort(t).tolist() for t in range(3)]
+    for t in range(3):
+        run.step(t, 1.0)
+        plain.step(t, 1.0)
+        if t == 0:
+            assert torch.equal(run.theta, plain.theta)  # nothing to remember yet
+    assert not torch.equal(run.theta, plain.theta)
+    last = {users.key_of(user): t for t in range(3) for user in cohorts[t]}
+    assert {user: t for user, (t, _) in rule.kept.items()} == last
+    assert all(bool(variate.any()) for _, variate in rule.kept.values())
 
 
 def test_extensions_are_chosen_by_name_or_given_as_they_are(users):
