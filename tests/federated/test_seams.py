@@ -159,6 +159,15 @@ def test_who_adds_up_changes_no_bit(users):
     assert len(runs[1].aggregator.sent) > 0
 
 
+def test_processes_with_other_frozen_parameters_hold_another_model(users):
+    def checksum(change):
+        model = Recogniser.make(SMALL, TokenSet(("en",)), trainable=("output",)).initialise(0)
+        model.flat.frozen_tensors()[0].data[0] += change
+        return ProcessAggregator(Group(), users, model, None, None)._frozen_bits
+
+    assert checksum(0.0) == checksum(0.0) != checksum(1.0)
+
+
 def test_a_local_rule_of_ones_own_has_a_state(users):
     plain, heavy, none = (engine(users, processes, rule) for rule in (None, LocalMomentum(), LocalMomentum(decay=0.0)))
     for run in (plain, heavy, none):

@@ -111,6 +111,10 @@ class Client:
         return LocalStep(loss / len(batch), norm)
 
     def finish_(self, recogniser: Recogniser, theta: Tensor, state: LocalState) -> Tensor:
-        """End local work; return Delta_k = theta - theta_k, in the memory of the gradient."""
+        """End local work; return Delta_k = theta - theta_k, in the memory of the gradient.
+
+        Raise PrivacyError where the work has left traces in the model that the next user would start from.
+        """
+        recogniser.flat.require_constant_buffers()
         self.local.rule.finish(recogniser.flat.theta, theta, state)
         return torch.sub(theta, recogniser.flat.theta, out=recogniser.flat.gradient)
