@@ -1,5 +1,6 @@
 """Extensions of one's own through the seams: a local rule with a state, an aggregator, a server optimizer."""
 
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -166,6 +167,43 @@ def test_processes_with_other_frozen_parameters_hold_another_model(users):
         return ProcessAggregator(Group(), users, model, None, None)._frozen_bits
 
     assert checksum(0.0) == checksum(0.0) != checksum(1.0)
+
+
+def small_run(**federated):
+    tree = {
+        "model": SMALL,
+        "batching": {"seconds": 3},
+        "participation": {"population": 3, "cohort_size": 2},
+        "privacy": {"clip_norm": 0.1, "clipping": "dim", "sigma_dp": 1.0},
+        "federated": {"local": {"steps": 1}, "evaluate_every": 100, "checkpoint_every": 1, **federated},
+    }
+    return sv.preset("tiny", tree)
+
+
+@dataclass
+class Terminated(OneByOne):
+    """An aggregator that knows nothing of requests to stop, in a process that gets one in its second step."""
+
+    def collect(self, t, theta, cohort, figures):
+        if t == 1:
+            signal.raise_signal(signal.SIGTERM)
+        return super().collect(t, theta, cohort, figures)
+
+
+def test_an_aggregator_is_chosen_in_python_and_a_run_with_it_stops_on_sigterm(make_store, tmp_path):
+    store = make_store({"a": 2, "b": 2, "c": 1})
+
+    def make(kind):
+        return lambda given: kind(given.population, given.recogniser, given.client, given.mechanism)
+
+    settings = small_run(central_steps=4)
+    stopped = sv.train_federated(settings, tmp_path / "own", train=store, aggregator=make(Terminated))
+    assert stopped.checkpoint.step == 2
+    assert stopped.result is None
+    own = sv.train_federated(settings, tmp_path / "own", train=store, aggregator=make(OneByOne))
+    processes = sv.train_federated(settings, tmp_path / "processes", train=store)
+    models = [(run.path / "last" / "model.safetensors").read_bytes() for run in (own, processes)]
+    assert models[0] == models[1]
 
 
 def test_a_local_rule_of_ones_own_has_a_state(users):

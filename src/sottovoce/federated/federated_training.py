@@ -17,6 +17,7 @@ from sottovoce.data.population import Population
 from sottovoce.data.selection import require_disjoint
 from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError, PrivacyError
+from sottovoce.federated.aggregator import AggregatorContext, MakeAggregator
 from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.process_aggregator import ProcessAggregator
@@ -49,14 +50,21 @@ MAY_CHANGE = (
 
 
 def train_federated(
-    group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay, stop: Stop | None = None
+    group: Group,
+    resolved: Resolved,
+    folder: Path,
+    make_display: MakeDisplay,
+    stop: Stop | None = None,
+    make_aggregator: MakeAggregator = ProcessAggregator.of,
 ) -> None:
     """Train for the configured number of central steps; rank 0 writes into `folder`."""
     with open_run(group, folder, make_display, stop) as (run, display, requests):
-        _train(group, resolved, run, display, requests)
+        _train(group, resolved, run, display, requests, make_aggregator)
 
 
-def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: Stop) -> None:
+def _train(
+    group: Group, resolved: Resolved, run: Run, display: Display, stop: Stop, make_aggregator: MakeAggregator
+) -> None:
     config = resolved.config
     speakers = open_speakers(config)
     users = speakers.iid(config.seed) if config.users.iid else speakers
@@ -88,14 +96,20 @@ def _train(group: Group, resolved: Resolved, run: Run, display: Display, stop: S
         events=config.privacy.diagnostics,
     )
     with closing(training.log):
-        engine = _make_engine(training, mechanism, users, header)
+        engine = _make_engine(training, mechanism, users, header, make_aggregator)
         within_budget = _take_steps(training, engine)
         training.finish()
         if training.progress.step >= config.federated.central_steps or not within_budget:
             _conclude(training, mechanism, users, test)
 
 
-def _make_engine(training: Training, mechanism: Mechanism, users: Population, header: LedgerHeader) -> Engine:
+def _make_engine(
+    training: Training,
+    mechanism: Mechanism,
+    users: Population,
+    header: LedgerHeader,
+    make_aggregator: MakeAggregator,
+) -> Engine:
     """Open the ledger, write the guarantee into the metrics, and return the engine as the last checkpoint left it."""
     context, done = training.context, training.progress.step
     config, run = context.resolved.config, context.run
@@ -107,7 +121,7 @@ def _make_engine(training: Training, mechanism: Mechanism, users: Population, he
     training.log.write(done, {"guarantee": _guarantee(config, mechanism, planned, users)})
     client = Client(users.store, config.batching, config.federated.local, config.specaugment, config.seed)
     engine = Engine(
-        ProcessAggregator(context.group, users, context.recogniser, client, mechanism, training.stop),
+        make_aggregator(AggregatorContext(context.group, users, context.recogniser, client, mechanism, training.stop)),
         context.recogniser,
         mechanism,
         config.federated.optimizer,
@@ -191,8 +205,9 @@ def _take_steps(training: Training, engine: Engine) -> bool:
             epsilon=epsilon,
         )
         done = training.progress.step
-        if training.evaluate_or_save(evaluate_every=options.evaluate_every, checkpoint_every=checkpoint_every):
-            engine.stopping = training.stop.agreed(group)  # the evaluation may have taken long
+        evaluated = training.evaluate_or_save(evaluate_every=options.evaluate_every, checkpoint_every=checkpoint_every)
+        if evaluated or engine.stopping is None:  # the evaluation may have taken long
+            engine.stopping = training.stop.agreed(group)
     return True
 
 

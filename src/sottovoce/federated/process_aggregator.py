@@ -18,7 +18,7 @@ from sottovoce.data.batching import epoch
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
-from sottovoce.federated.aggregator import Collected, Item, Users
+from sottovoce.federated.aggregator import AggregatorContext, Collected, Item, Users
 from sottovoce.federated.client import Client, LocalBatch
 from sottovoce.federated.diagnostics import CLOSELY, Figures, LocalGradients
 from sottovoce.federated.weights import user_weights
@@ -42,6 +42,13 @@ class ProcessAggregator:
     client: Client
     mechanism: Mechanism
     stop: Stop = field(default_factory=Stop)
+
+    @classmethod
+    def of(cls, context: AggregatorContext) -> "ProcessAggregator":
+        """Return the part of this process in a run."""
+        return cls(
+            context.group, context.population, context.recogniser, context.client, context.mechanism, context.stop
+        )
 
     @property
     def leads(self) -> bool:
