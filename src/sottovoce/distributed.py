@@ -25,9 +25,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from sottovoce.errors import SottoError
+from sottovoce.errors import ConfigError, SottoError
 from sottovoce.open_union import import_kinds, kind_modules
-from sottovoce.processes import die_with_parent, leave, under_torchrun
+from sottovoce.processes import (
+    START_BELOW_MAIN,
+    UNGUARDED,
+    die_with_parent,
+    leave,
+    leave_if_unguarded,
+    under_torchrun,
+)
 
 Result = TypeVar("Result")
 
@@ -166,6 +173,7 @@ def run_workers(function: Callable[..., None], arguments: tuple[Any, ...], worke
         with joined_group() as group:
             function(group, *arguments)
         return
+    leave_if_unguarded(workers)
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -269,6 +277,8 @@ def _wait(processes: Sequence[BaseProcess], folder: Path) -> None:
     for file in sorted(folder.glob("error-*")):
         raise pickle.loads(file.read_bytes())  # noqa: S301 - written by our own worker
     codes = [process.exitcode for process in processes if process.exitcode not in (None, 0, _LOST_PEER)]
+    if UNGUARDED in codes:
+        raise ConfigError(START_BELOW_MAIN)
     if codes:
         raise SottoError(f"A worker process ended with code {min(codes)}. Run the same command again to resume.")
     raise pickle.loads(min(folder.glob("lost-*")).read_bytes())  # noqa: S301 - written by our own worker
