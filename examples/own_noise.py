@@ -6,6 +6,8 @@ from that one method, `spent`: it is the part to get right.
 
 from typing import Literal
 
+from pydantic import Field
+
 import sottovoce as sv
 
 
@@ -13,8 +15,8 @@ class Stepped(sv.NoiseMechanism):
     """Gaussian noise that is `factor` times as large in the first `first` releases."""
 
     name: Literal["stepped"] = "stepped"
-    first: int = 2
-    factor: float = 3.0
+    first: int = Field(2, ge=0)
+    factor: float = Field(3.0, gt=1)
 
     def start(self, theta):
         return sv.NoiseState({"releases": theta.new_zeros(1)})
