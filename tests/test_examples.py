@@ -30,6 +30,8 @@ def corpus(tmp_path_factory) -> Path:
         ("federated", "quick", "loss fell from"),
         ("own_server_optimizer", "yogi", "WER on test"),
         ("own_model", "gru", "width=64"),
+        ("own_noise", "stepped", "epsilon of 3 releases"),
+        ("own_local_rule", "momentum", "with momentum"),
     ],
 )
 def test_an_example_runs(example, run, says, corpus, tmp_path, monkeypatch, capsys):

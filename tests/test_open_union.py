@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from typing import Annotated, Literal
 
 import pytest
@@ -102,9 +104,41 @@ def test_two_kinds_of_one_name_are_refused():
     class Other(Base):
         name: Literal["same"] = "same"
 
-    with pytest.raises(ConfigError, match=r"One and .*Other both have name='same'\. Rename one\."):
-        OpenUnion(Base, "name").members()
-    assert One is not Other
+    class Distinct(Base):
+        name: Literal["distinct"] = "distinct"
+
+    union = OpenUnion(Base, "name")
+    for given in ({"name": "same"}, One(), Other()):
+        with pytest.raises(ConfigError, match=r"One and .*Other both have name='same'\. Rename one\."):
+            union.validated(given)
+    assert union.validated({"name": "distinct"}) == Distinct()
+    assert union.members() == {"distinct": Distinct}
+
+
+def test_a_script_and_the_same_file_as_a_module_define_one_kind(tmp_path):
+    (tmp_path / "squares.py").write_text(
+        "from typing import Literal\n"
+        "from pydantic import BaseModel\n"
+        "import shapes\n"
+        "class Square(shapes.Shape):\n"
+        "    kind: Literal['square'] = 'square'\n"
+        "if __name__ == '__main__':\n"
+        "    import squares\n"
+        "    assert squares.Square is not Square\n"
+        "    mine, theirs = Square(), squares.Square()\n"
+        "    assert shapes.UNION.validated(mine) is mine\n"
+        "    assert shapes.UNION.validated(theirs) is theirs\n"
+        "    print(type(shapes.UNION.validated({'kind': 'square'})).__name__)\n"
+    )
+    (tmp_path / "shapes.py").write_text(
+        "from pydantic import BaseModel\n"
+        "from sottovoce.open_union import OpenUnion\n"
+        "class Shape(BaseModel):\n"
+        "    kind: str\n"
+        "UNION = OpenUnion(Shape, 'kind')\n"
+    )
+    ran = subprocess.run([sys.executable, tmp_path / "squares.py"], capture_output=True, text=True, check=True)
+    assert ran.stdout == "Square\n"
 
 
 def test_a_subclass_without_a_name_of_its_own_is_refused():
@@ -125,7 +159,7 @@ def test_an_unknown_kind_lists_those_that_exist():
     ((place, message),) = errors_of(shape={"kind": "line"})
     assert place == ("shape", "kind")
     assert message.startswith("Expected circle")
-    assert message.endswith("; for a kind of your own, import the module that defines it first")
+    assert message.endswith("; for a kind of your own, import the module that defines it (sotto --import MODULE ...)")
     assert " or " in message
 
 

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from sottovoce.errors import SottoError
@@ -33,3 +36,30 @@ def test_an_error_in_a_task_is_raised_here(workers):
 def test_a_worker_that_dies_is_one_clear_error():
     with pytest.raises(SottoError, match="A worker process ended early"):
         list(map_ordered(die, range(4), 2))
+
+
+UNGUARDED = {
+    "prepare": "sv.prepare(sv.Table(file={table!r}), {out!r} + '-new', workers=2)",
+    "train_federated": "sv.train_federated(sv.preset('tiny', TREE), {out!r}, train={store!r}, workers=2)",
+}
+TREE = {
+    "model": {"blocks": 1, "width": 16, "heads": 2, "mlp_width": 32},
+    "participation": {"population": 2, "cohort_size": 1},
+    "federated": {"central_steps": 1, "local": {"steps": 1}},
+}
+
+
+@pytest.mark.parametrize("call", UNGUARDED)
+def test_a_script_without_a_guard_gets_one_clear_line(call, make_store, tmp_path):
+    store = make_store({"a": 1, "b": 1})
+    places = {"table": str(tmp_path / "corpus" / "index.tsv"), "store": str(store.path), "out": str(tmp_path / "out")}
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sottovoce as sv\nTREE = {TREE!r}\n"
+        f"try:\n    {UNGUARDED[call].format(**places)}\nexcept sv.ConfigError as error:\n    print(error)\n"
+    )
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=120)
+    assert ran.stdout == (
+        "In a script, work with several workers starts below `if __name__ == '__main__':`. Add that line.\n"
+    )
+    assert ran.stderr == ""

@@ -3,14 +3,22 @@
     import sottovoce as sv
 
     corpora       prepare, LibriSpeech, CommonVoice, Table, Lhotse, Synthetic
-    speech        Store, Population
+    speech        Store, Population, Selection, Joining
     settings      preset_names, preset
     training      train_central, train_federated, Run
     recognition   load, Model, evaluate
     privacy       epsilon, Epsilons, plan, Plan
     reports       report
-    extensions    Encoder, EncoderOptions, Optimizer, State, LocalRule, LocalState, NoiseMechanism, NoiseState
     optimizers    Lamb, Lars, Adam, AdaGrad, Sgd, Schedule
+    options       TransformerOptions, ConformerOptions, LocalSgd, FedProx, Gaussian
+
+    To extend:
+    model         Encoder, EncoderOptions, Partition
+    optimizer     Optimizer, State
+    local rule    LocalRule, LocalState
+    noise         NoiseMechanism, NoiseState, Event
+    corpus        CorpusSpec, Corpus, Entry, Rejection, Reason
+    backend       Aggregator, AggregatorContext, Collected
 
 Names are loaded when they are first used, so that `import sottovoce` is fast and does not load torch.
 """
@@ -23,17 +31,24 @@ from sottovoce.version import VERSION
 if TYPE_CHECKING:
     from sottovoce.api import Model, epsilon, evaluate, load, plan, preset, train_central, train_federated
     from sottovoce.config import preset_names
-    from sottovoce.data.corpora import CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
+    from sottovoce.data.corpora import CommonVoice, CorpusSpec, Lhotse, LibriSpeech, Synthetic, Table
+    from sottovoce.data.joining import Joining
+    from sottovoce.data.manifest import Corpus, Entry, Reason, Rejection
     from sottovoce.data.population import Population
     from sottovoce.data.preparation import prepare
+    from sottovoce.data.selection import Selection
     from sottovoce.data.store import Store
     from sottovoce.errors import ConfigError, DataError, PrivacyError, SottoError
-    from sottovoce.federated.local_rules import LocalRule, LocalState
+    from sottovoce.federated.aggregator import Aggregator, AggregatorContext, Collected
+    from sottovoce.federated.local_rules import FedProx, LocalRule, LocalSgd, LocalState
     from sottovoce.model.encoder import Encoder
     from sottovoce.model.encoder_options import EncoderOptions
+    from sottovoce.model.flat import Partition
+    from sottovoce.model.model_options import ConformerOptions, TransformerOptions
     from sottovoce.optim import AdaGrad, Adam, Lamb, Lars, Optimizer, Schedule, Sgd, State
+    from sottovoce.privacy.accounting import Event
     from sottovoce.privacy.epsilons import Epsilons
-    from sottovoce.privacy.noise import NoiseMechanism, NoiseState
+    from sottovoce.privacy.noise import Gaussian, NoiseMechanism, NoiseState
     from sottovoce.privacy.planner import Plan
     from sottovoce.reports import report
     from sottovoce.runs.folder import Run
@@ -43,33 +58,50 @@ __version__ = VERSION
 __all__ = [
     "AdaGrad",
     "Adam",
+    "Aggregator",
+    "AggregatorContext",
+    "Collected",
     "CommonVoice",
     "ConfigError",
+    "ConformerOptions",
+    "Corpus",
+    "CorpusSpec",
     "DataError",
     "Encoder",
     "EncoderOptions",
+    "Entry",
     "Epsilons",
+    "Event",
+    "FedProx",
+    "Gaussian",
+    "Joining",
     "Lamb",
     "Lars",
     "Lhotse",
     "LibriSpeech",
     "LocalRule",
+    "LocalSgd",
     "LocalState",
     "Model",
     "NoiseMechanism",
     "NoiseState",
     "Optimizer",
+    "Partition",
     "Plan",
     "Population",
     "PrivacyError",
+    "Reason",
+    "Rejection",
     "Run",
     "Schedule",
+    "Selection",
     "Sgd",
     "SottoError",
     "State",
     "Store",
     "Synthetic",
     "Table",
+    "TransformerOptions",
     "__version__",
     "epsilon",
     "evaluate",
@@ -88,17 +120,24 @@ __getattr__ = lazy_names(
     {
         "api": "Model epsilon evaluate load plan preset train_central train_federated",
         "config": "preset_names",
-        "data.corpora": "CommonVoice Lhotse LibriSpeech Synthetic Table",
+        "data.corpora": "CommonVoice CorpusSpec Lhotse LibriSpeech Synthetic Table",
+        "data.joining": "Joining",
+        "data.manifest": "Corpus Entry Reason Rejection",
         "data.population": "Population",
         "data.preparation": "prepare",
+        "data.selection": "Selection",
         "data.store": "Store",
         "errors": "ConfigError DataError PrivacyError SottoError",
-        "federated.local_rules": "LocalRule LocalState",
+        "federated.aggregator": "Aggregator AggregatorContext Collected",
+        "federated.local_rules": "FedProx LocalRule LocalSgd LocalState",
         "model.encoder": "Encoder",
         "model.encoder_options": "EncoderOptions",
+        "model.flat": "Partition",
+        "model.model_options": "ConformerOptions TransformerOptions",
         "optim": "AdaGrad Adam Lamb Lars Optimizer Schedule Sgd State",
+        "privacy.accounting": "Event",
         "privacy.epsilons": "Epsilons",
-        "privacy.noise": "NoiseMechanism NoiseState",
+        "privacy.noise": "Gaussian NoiseMechanism NoiseState",
         "privacy.planner": "Plan",
         "reports": "report",
         "runs.folder": "Run",

@@ -19,7 +19,9 @@ from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.breakdown import group_columns
 from sottovoce.evaluation.model import Model, Place, Speech, evaluate_population, load, open_speech
 from sottovoce.evaluation.scores import Breakdown
+from sottovoce.federated.aggregator import MakeAggregator
 from sottovoce.federated.federated_training import train_federated as federated_worker
+from sottovoce.federated.process_aggregator import ProcessAggregator
 from sottovoce.files import make_folder, written_whole
 from sottovoce.model.hardware import Hardware
 from sottovoce.model.recogniser import load_recogniser
@@ -89,6 +91,7 @@ def train_federated(
     workers: int = 1,
     display: MakeDisplay = NoDisplay,
     progress: Progress = no_progress,
+    aggregator: MakeAggregator = ProcessAggregator.of,
 ) -> Run:
     """Train a model on users who keep their audio and return its run; an unfinished run in the folder is resumed.
 
@@ -96,16 +99,21 @@ def train_federated(
     folder and reports that to `progress`. Killed and started again, training ends with the same bits, with any number
     of workers.
 
+    `aggregator` makes the backend: who has the users train and adds up their clipped deltas. By default these are the
+    run's own processes. With several workers it must be a function or class of an importable module.
+
     Example: `run = sv.train_federated("quick", "runs/quick"); run.epsilon.tightest, run.evaluations["test"].wer`
     """
     resolved = _with_data(settings, Path(run), train=train, dev=dev, test=test, seed_model=seed_model)
     resolved = with_own_corpus(resolved, Path(run), workers, progress)
-    return _train(federated_worker, resolved, Path(run), workers, display)
+    return _train(federated_worker, resolved, Path(run), workers, display, None, aggregator)
 
 
-def _train(worker: Callable[..., None], resolved: Resolved, run: Path, workers: int, display: MakeDisplay) -> Run:
+def _train(
+    worker: Callable[..., None], resolved: Resolved, run: Path, workers: int, display: MakeDisplay, *more: object
+) -> Run:
     hardware = resolved.config.hardware
-    run_workers(worker, (resolved, run, display), hardware.processes(workers), hardware.threads_per_worker)
+    run_workers(worker, (resolved, run, display, *more), hardware.processes(workers), hardware.threads_per_worker)
     return Run(run)
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from sottovoce.central.central_options import Central
 from sottovoce.data.batching import Batching
-from sottovoce.data.corpora import CorpusOption
+from sottovoce.data.corpora import AnyCorpus
 from sottovoce.data.corpora.synthetic import Synthetic
 from sottovoce.data.joining import Joining
 from sottovoce.data.selection import Selection
@@ -88,7 +88,7 @@ class Config(BaseModel):
 
     about: str = Field("", description="the purpose of the preset, in one line")
     seed: int = Field(0, ge=0, description="the run seed; a corpus has a seed of its own")
-    corpus: CorpusOption = Field(default_factory=Synthetic, description="where the speech comes from")
+    corpus: AnyCorpus = Field(default_factory=Synthetic, description="where the speech comes from")
     joining: Joining | None = Field(None, description="join utterances of a speaker into longer ones")
     users: Users = Field(default_factory=Users)
     batching: Batching = Field(default_factory=Batching)
@@ -238,7 +238,7 @@ def _validated(tree: Tree, sources: Mapping[str, str]) -> Config:
 def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -> str:
     """Return the first validation error as one line."""
     first = error.errors()[0]
-    key = ".".join(_without_tags(map(str, first["loc"]), tree))
+    key = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         return f"There is no key {key!r}.{nearest(key, _known_keys(Config, tree))} See `sotto config show`."
     came_from = f" (from {sources[key]})" if key in sources else ""
@@ -246,15 +246,6 @@ def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -
         return f"{key} is required. Give it with --set {key}=..."
     value = "" if isinstance(first["input"], dict | BaseModel) else f"={first['input']!r}"
     return f"{key}{value}{came_from} is not valid: {expectation(first['msg'])}."
-
-
-def _without_tags(parts: Iterator[str], tree: Any) -> Iterator[str]:
-    """Yield the keys on the way to a value; pydantic also names the member of a union that it has tried."""
-    for part in parts:
-        if isinstance(tree, dict) and part not in tree and part in [tree.get(tag) for tag in _TAGS]:
-            continue
-        tree = tree.get(part) if isinstance(tree, dict) else None
-        yield part
 
 
 def _known_keys(model: type[BaseModel], given: Any, prefix: str = "") -> Iterator[str]:
@@ -274,9 +265,5 @@ def _sections(parts: Iterable[Any], given: Any) -> list[type[BaseModel]]:
     unions = [part for part in parts if isinstance(part, OpenUnion)]
     if unions:
         return [member for union in unions if (member := union.member(given)) is not None]
-    kind = given.get("kind") if isinstance(given, dict) else None
     models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
-    fitting = [
-        model for model in models if "kind" not in model.model_fields or model.model_fields["kind"].default == kind
-    ]
-    return fitting + [section for part in parts for section in _sections(get_args(part), given)]
+    return models + [section for part in parts for section in _sections(get_args(part), given)]

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
@@ -25,11 +25,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from sottovoce.errors import SottoError
+from sottovoce.errors import ConfigError, SottoError
+from sottovoce.open_union import import_kinds, kind_modules
 from sottovoce.processes import (
+    START_BELOW_MAIN,
+    UNGUARDED,
     die_with_parent,
     die_with_starter,
     leave,
+    leave_if_unguarded,
     start_worker_server,
     under_torchrun,
     worker_context,
@@ -172,6 +176,7 @@ def run_workers(function: Callable[..., None], arguments: tuple[Any, ...], worke
         with joined_group() as group:
             function(group, *arguments)
         return
+    leave_if_unguarded(workers)
     context = worker_context()
     start_worker_server(workers)
     with tempfile.TemporaryDirectory() as name:
@@ -233,6 +238,7 @@ class _Worker:
     size: int
     threads: int
     folder: Path
+    kind_modules: tuple[str, ...] = field(default_factory=kind_modules)  # a worker knows the kinds of its parent
 
 
 def _run_worker(worker: _Worker, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
@@ -241,6 +247,7 @@ def _run_worker(worker: _Worker, function: Callable[..., None], arguments: tuple
     torch.set_num_threads(worker.threads)
     rank, folder = worker.rank, worker.folder
     try:
+        import_kinds(worker.kind_modules)
         _choose_gpu(rank)
         meeting = f"file://{folder / 'store'}"
         dist.init_process_group(_backend(), init_method=meeting, rank=rank, world_size=worker.size)
@@ -273,6 +280,8 @@ def _wait(processes: Sequence[BaseProcess], folder: Path) -> None:
     for file in sorted(folder.glob("error-*")):
         raise pickle.loads(file.read_bytes())  # noqa: S301 - written by our own worker
     codes = [process.exitcode for process in processes if process.exitcode not in (None, 0, _LOST_PEER)]
+    if UNGUARDED in codes:
+        raise ConfigError(START_BELOW_MAIN)
     if codes:
         raise SottoError(f"A worker process ended with code {min(codes)}. Run the same command again to resume.")
     raise pickle.loads(min(folder.glob("lost-*")).read_bytes())  # noqa: S301 - written by our own worker

@@ -15,13 +15,17 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection, forkserver
 from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
 from typing import NoReturn, TypeVar
 
-from sottovoce.errors import SottoError
+from sottovoce.errors import ConfigError, SottoError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]  # name of the work, done so far, total (0: unknown)
+
+UNGUARDED = 4  # exit code of a worker that has run the script up to the call that starts workers
+START_BELOW_MAIN = "In a script, work with several workers starts below `if __name__ == '__main__':`. Add that line."
 
 _PR_SET_PDEATHSIG = 1
 _TASKS_PER_WORKER = 3  # in flight: one in work, one waiting, one being written
@@ -87,6 +91,15 @@ def leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def leave_if_unguarded(workers: int) -> None:
+    """End this process if it is a worker that is still starting and is about to start workers of its own.
+
+    A worker runs the script before its own work. Without a guard around the call that starts workers, it arrives there.
+    """
+    if workers > 1 and getattr(multiprocessing.current_process(), "_inheriting", False):
+        leave(UNGUARDED)
 
 
 def _start_worker(parent: int) -> None:
@@ -160,25 +173,30 @@ def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task], worke
     if workers == 1:
         yield from map(function, tasks)
         return
+    leave_if_unguarded(workers)
     executor = ProcessPoolExecutor(
         workers, multiprocessing.get_context("spawn"), initializer=_start_worker, initargs=(os.getpid(),)
     )
     remaining = iter(tasks)
     pending: deque[Future[Result]] = deque()
-    others = set(multiprocessing.active_children())
+    others, started = set(multiprocessing.active_children()), set[BaseProcess]()
     try:
         with _interrupts_held():  # the first tasks start the workers; an interrupted start prints a traceback
             for task in itertools.islice(remaining, _TASKS_PER_WORKER * workers):
                 pending.append(executor.submit(function, task))
+                started |= set(multiprocessing.active_children()) - others
         while pending:
             result = pending.popleft().result()
             for task in itertools.islice(remaining, 1):
                 pending.append(executor.submit(function, task))
             yield result
     except BrokenProcessPool:
+        executor.shutdown(wait=True)
+        if any(process.exitcode == UNGUARDED for process in started):
+            raise ConfigError(START_BELOW_MAIN) from None
         raise SottoError(
             "A worker process ended early. It may have run out of memory: run the same command again with fewer "
-            "--workers. In your own script, start the work below `if __name__ == '__main__':`."
+            "--workers."
         ) from None
     except BaseException:  # a worker that is still starting would print an error about the closed connection
         for process in set(multiprocessing.active_children()) - others:

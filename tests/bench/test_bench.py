@@ -81,6 +81,7 @@ def out(tmp_path_factory, preset):
         "bench", "run", preset, "--out", folder, "--results", folder / "results.md", "--workers", "1", "--json"
     )
     assert done.returncode == 0, done.stderr
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # given back at the end
     (folder / "shown.json").write_text(done.stdout)
     return folder
 

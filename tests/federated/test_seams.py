@@ -1,5 +1,6 @@
 """Extensions of one's own through the seams: a local rule with a state, an aggregator, a server optimizer."""
 
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -62,6 +63,24 @@ class Remembering(LocalRule):
 
     def finish(self, theta_k, theta, state):
         self.seen.setdefault("finished", []).append(bool((theta_k != theta).any()))
+
+
+class ControlVariates(LocalRule):
+    """SCAFFOLD's client side: every user remembers the mean gradient of its last work."""
+
+    name: Literal["control-variates"] = "control-variates"
+    kept: dict = Field(default_factory=dict)
+
+    def start(self, theta, user, t):
+        _, variate = self.kept.get(user, (-1, torch.zeros_like(theta)))
+        return LocalState({"variate": variate})
+
+    def correct_(self, gradient, theta_k, theta, state):
+        gradient.sub_(state.vectors["variate"])
+
+    def finish(self, theta_k, theta, state):
+        mean = (theta - theta_k) / (state.steps * state.local_lr)
+        self.kept[state.user] = state.t, state.vectors["variate"] + mean
 
 
 class SignSgd(Optimizer):
@@ -141,6 +160,52 @@ def test_who_adds_up_changes_no_bit(users):
     assert len(runs[1].aggregator.sent) > 0
 
 
+def test_processes_with_other_frozen_parameters_hold_another_model(users):
+    def checksum(change):
+        model = Recogniser.make(SMALL, TokenSet(("en",)), trainable=("output",)).initialise(0)
+        model.flat.frozen_tensors()[0].data[0] += change
+        return ProcessAggregator(Group(), users, model, None, None)._frozen_bits
+
+    assert checksum(0.0) == checksum(0.0) != checksum(1.0)
+
+
+def small_run(**federated):
+    tree = {
+        "model": SMALL,
+        "batching": {"seconds": 3},
+        "participation": {"population": 3, "cohort_size": 2},
+        "privacy": {"clip_norm": 0.1, "clipping": "dim", "sigma_dp": 1.0},
+        "federated": {"local": {"steps": 1}, "evaluate_every": 100, "checkpoint_every": 1, **federated},
+    }
+    return sv.preset("tiny", tree)
+
+
+@dataclass
+class Terminated(OneByOne):
+    """An aggregator that knows nothing of requests to stop, in a process that gets one in its second step."""
+
+    def collect(self, t, theta, cohort, figures):
+        if t == 1:
+            signal.raise_signal(signal.SIGTERM)
+        return super().collect(t, theta, cohort, figures)
+
+
+def test_an_aggregator_is_chosen_in_python_and_a_run_with_it_stops_on_sigterm(make_store, tmp_path):
+    store = make_store({"a": 2, "b": 2, "c": 1})
+
+    def make(kind):
+        return lambda given: kind(given.population, given.recogniser, given.client, given.mechanism)
+
+    settings = small_run(central_steps=4)
+    stopped = sv.train_federated(settings, tmp_path / "own", train=store, aggregator=make(Terminated))
+    assert stopped.checkpoint.step == 2
+    assert stopped.result is None
+    own = sv.train_federated(settings, tmp_path / "own", train=store, aggregator=make(OneByOne))
+    processes = sv.train_federated(settings, tmp_path / "processes", train=store)
+    models = [(run.path / "last" / "model.safetensors").read_bytes() for run in (own, processes)]
+    assert models[0] == models[1]
+
+
 def test_a_local_rule_of_ones_own_has_a_state(users):
     plain, heavy, none = (engine(users, processes, rule) for rule in (None, LocalMomentum(), LocalMomentum(decay=0.0)))
     for run in (plain, heavy, none):
@@ -159,6 +224,21 @@ def test_a_local_rule_knows_the_user_and_the_step_and_when_the_work_ends(users):
         users.key_of(user): [t for t in range(3) if user in cohorts[t]] for user in {u for c in cohorts for u in c}
     }
     assert all(rule.seen["finished"])
+
+
+def test_a_local_rule_can_remember_each_user_from_step_to_step(users):
+    rule, plain = ControlVariates(kept={}), engine(users, processes)
+    run = engine(users, processes, rule)
+    cohorts = [run._draw_cohort(t).tolist() for t in range(3)]
+    for t in range(3):
+        run.step(t, 1.0)
+        plain.step(t, 1.0)
+        if t == 0:
+            assert torch.equal(run.theta, plain.theta)  # nothing to remember yet
+    assert not torch.equal(run.theta, plain.theta)
+    last = {users.key_of(user): t for t in range(3) for user in cohorts[t]}
+    assert {user: t for user, (t, _) in rule.kept.items()} == last
+    assert all(bool(variate.any()) for _, variate in rule.kept.values())
 
 
 def test_extensions_are_chosen_by_name_or_given_as_they_are(users):

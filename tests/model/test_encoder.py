@@ -3,6 +3,7 @@
 import json
 from typing import ClassVar, Literal
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -10,10 +11,13 @@ from torch import nn
 
 from report_runs import NOISE, make_data, make_run
 from sottovoce.config import Config, parse_setting, resolve
+from sottovoce.data.batching import Batching
 from sottovoce.data.text import TokenSet
-from sottovoce.errors import ConfigError, DataError
+from sottovoce.errors import ConfigError, DataError, PrivacyError
 from sottovoce.estimate.model_size import describe
 from sottovoce.estimate.work import flops_per_second
+from sottovoce.federated.client import Client
+from sottovoce.federated.federated_options import Local
 from sottovoce.model.encoder import Encoder, make_initialised
 from sottovoce.model.encoder_options import EncoderOptions
 from sottovoce.model.flat import FlatModel
@@ -131,7 +135,7 @@ def test_a_kind_that_nobody_defined_cannot_be_loaded(tmp_path):
     description["model"]["kind"] = "nobody's"
     path = tmp_path / "model.safetensors"
     save_file(dict(START.encoder.named_parameters()), path, {"sottovoce": json.dumps(description)})
-    with pytest.raises(DataError, match=r'of kind "nobody\'s", which is not defined here\. Import the module'):
+    with pytest.raises(DataError, match=r'encoder "nobody\'s" is not known here: import the module'):
         load_recogniser(path)
     assert "kind" not in Recogniser.make(TransformerOptions(), TokenSet(("en",)), "meta").description()["model"]
 
@@ -144,6 +148,71 @@ def test_state_that_a_model_file_would_lose_is_refused():
     encoder = GruOptions().make(10)
     encoder.register_buffer("table", torch.ones(3), persistent=False)
     FlatModel(encoder)
+
+
+class Averaging(Gru):
+    """Keeps a running mean where no model file looks for it: what one user leaves there, the next one finds."""
+
+    def __init__(self, options, tokens):
+        super().__init__(options, tokens)
+        self.register_buffer("mean", torch.zeros(80), persistent=False)
+
+    def forward(self, features, frames, choices=None):
+        if self.training and self.options.shift > 0:
+            self.mean.mul_(0.9).add_(features.detach().mean((0, 1)), alpha=0.1)
+        return super().forward(features - self.mean, frames, choices)
+
+
+class AveragingOptions(GruOptions):
+    kind: Literal["averaging"] = "averaging"
+
+    def make(self, tokens):
+        return Averaging(self, tokens)
+
+
+def local_work(options, store):
+    model = Recogniser.make(options, TokenSet(("en",))).initialise(0)
+    theta = model.flat.theta.clone()
+    client = Client(store, Batching(seconds=3), Local(steps=1), None, seed=1)
+    state = client.start_(model, theta, 0, "a")
+    for batch in client.batches(0, "a", np.arange(2), model.encoder):
+        client.step_(model, theta, batch, state)
+    return client.finish_(model, theta, state)
+
+
+def test_a_buffer_that_local_work_changes_would_couple_users(make_store):
+    store = make_store({"a": 2})
+    assert local_work(AveragingOptions(shift=0), store).any()  # a buffer that stays constant does no harm
+    with pytest.raises(PrivacyError, match=r"Training changes the buffer mean .* use LayerNorm or GroupNorm"):
+        local_work(AveragingOptions(), store)
+
+
+class FrozenInputOptions(GruOptions):
+    kind: Literal["frozen-input"] = "frozen-input"
+
+    def make(self, tokens):
+        encoder = Gru(self, tokens)
+        encoder.gru.weight_ih_l0.requires_grad_(False)
+        return encoder
+
+
+def test_parameters_that_the_encoder_freezes_stay_frozen(make_store, tmp_path):
+    model = Recogniser.make(FrozenInputOptions(), TokenSet(("en",))).initialise(0)
+    frozen = "gru.weight_ih_l0"
+    assert frozen not in model.flat.names
+    assert [tuple(tensor.shape) for tensor in model.flat.frozen_tensors()] == [(24, 240)]
+    assert model.flat.theta.numel() == START.flat.theta.numel() - 24 * 240
+    assert not model.encoder.get_parameter(frozen).requires_grad
+    assert local_work(FrozenInputOptions(), make_store({"a": 2})).numel() == model.flat.theta.numel()
+    config = Config(model=FrozenInputOptions())
+    size = describe(config, "tensor", "en")
+    assert size.parameters - size.trainable == 24 * 240
+    model.save(tmp_path / "model.safetensors")  # the file holds it like any other parameter
+    loaded = load_recogniser(tmp_path / "model.safetensors")
+    assert torch.equal(loaded.encoder.get_parameter(frozen), model.encoder.get_parameter(frozen))
+    model.encoder.requires_grad_(False)
+    with pytest.raises(ConfigError, match=r"has frozen all parameters that federated\.trainable selects"):
+        FlatModel(model.encoder)
 
 
 def test_a_larger_stride_than_the_stores_is_refused(make_store):

@@ -11,9 +11,9 @@ import pytest
 
 from report_runs import NOISE, make_data, make_run
 from sottovoce.api import Model, load
-from sottovoce.errors import DataError
+from sottovoce.errors import ConfigError, DataError
 from sottovoce.privacy.epsilons import Epsilons
-from sottovoce.runs import Run, Stop
+from sottovoce.runs import Run, RunConfig, Stop
 from sottovoce.runs.metrics_log import METRICS_FILE, MetricsLog
 
 
@@ -143,3 +143,53 @@ def test_the_time_of_a_resumed_run_continues(tmp_path, private):
     assert MetricsLog(tmp_path).cut(2, -1) == 20.0
     assert list(MetricsLog(tmp_path).lines()) == lines[:3]
     assert MetricsLog(tmp_path).cut(0, -1) == 0.0
+
+
+@pytest.fixture
+def old_run(folder, tmp_path):
+    """A federated run whose stored configuration can be changed to that of an older version."""
+    run = Run(shutil.copytree(folder / "federated", tmp_path / "run", symlinks=True))
+    today = run.config
+
+    def change(change_):
+        config = json.loads(json.dumps(today.config))
+        change_(config)
+        RunConfig(config=config, data=today.data).write(run.path)
+        return run, today
+
+    return change
+
+
+def test_an_option_that_is_newer_than_the_run_does_not_stop_it_from_resuming(old_run):
+    def forget(config):
+        del config["federated"]["local"]["rule"], config["privacy"]["diagnostics"], config["hardware"]
+
+    run, today = old_run(forget)
+    run.begin(today, ())
+    assert run.config.config == today.config
+
+
+def test_a_newer_option_with_another_value_than_the_default_is_a_change(old_run):
+    run, today = old_run(lambda config: config["privacy"].pop("sigma_dp"))
+    with pytest.raises(ConfigError, match=r"was started with another privacy\.sigma_dp"):
+        run.begin(today, ())
+
+
+def test_a_configuration_that_is_no_longer_valid_names_the_version_that_wrote_it(old_run):
+    run, today = old_run(lambda config: config["privacy"].update(old_option=1))
+    message = (
+        r"run was started by sottovoce [0-9.]+; privacy\.old_option in its config\.json is not valid in this version"
+    )
+    with pytest.raises(ConfigError, match=message):
+        run.begin(today, ())
+    (run.path / "ledger.jsonl").unlink()
+    with pytest.raises(ConfigError, match="was started by another version; "):
+        run.begin(today, ())
+    run, today = old_run(lambda config: config["central"].update(old_option=1))
+    run.begin(today, ("central",))  # a section that may change anyway
+
+
+def test_a_stored_kind_that_is_not_known_here_is_named(old_run):
+    run, today = old_run(lambda config: config["privacy"].update(noise={"name": "unheard-of"}))
+    with pytest.raises(ConfigError, match=r"config\.json: noise 'unheard-of' is not known here: import the module"):
+        run.begin(today, ())

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from sottovoce.config import Layer, parse_setting, parse_tree
-from sottovoce.data.corpora import CorpusOption
+from sottovoce.data.corpora import AnyCorpus
 from sottovoce.errors import ConfigError, nearest
 
 SizeName = Literal["paper", "mini"]
@@ -90,7 +90,7 @@ class Size(BaseModel):
     preset: str = Field(min_length=1, description="the configuration that every row starts from")
     settings: tuple[Setting, ...] = Field((), alias="set")
     unstated: tuple[str, ...] = ()
-    corpora: dict[str, CorpusOption] = Field(default_factory=dict)
+    corpora: dict[str, AnyCorpus] = Field(default_factory=dict)
     parts: dict[str, Part] = Field(default_factory=dict)
     models: dict[str, Row] = Field(default_factory=dict, description="seed models, by name")
     train: str | None = None

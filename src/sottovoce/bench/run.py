@@ -50,11 +50,14 @@ def run_jobs(jobs: Sequence[Job], workers: int, announce: Announce = no_display)
 def _run_all(group: Group, jobs: Sequence[Job], announce: Announce) -> None:
     stop = Stop()
     stop.listen()
-    for place, job in enumerate(jobs, 1):
-        _run_one(group, job, announce(place, len(jobs), job.label), stop)
-        stop.deadline = None  # of the run that has just ended
-        if stop.agreed(group):
-            return
+    try:
+        for place, job in enumerate(jobs, 1):
+            _run_one(group, job, announce(place, len(jobs), job.label), stop)
+            stop.deadline = None  # of the run that has just ended
+            if stop.agreed(group):
+                return
+    finally:
+        stop.release()
 
 
 def _run_one(group: Group, job: Job, make_display: MakeDisplay, stop: Stop) -> None:

@@ -150,13 +150,12 @@ def _audio(
 
 def _device(resolved: Resolved, users: "UserAudio", name: str, tflops: float | None) -> "Device":
     from sottovoce.estimate.devices import here
-    from sottovoce.estimate.run_cost import language_of
     from sottovoce.estimate.work import local_work
 
     if name == "here" and tflops is None:
         steps, seconds = (users.mean(values) for values in local_work(resolved.config, users.seconds))
         step_seconds = seconds / steps if steps > 0 else resolved.config.batching.seconds
-        return here(resolved.config, language_of(resolved.config), step_seconds, users.utterance_seconds)
+        return here(resolved.config, resolved.config.corpus.first_language, step_seconds, users.utterance_seconds)
     return _known_device(name, tflops)
 
 

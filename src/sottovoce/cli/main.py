@@ -9,6 +9,7 @@ import typer
 from sottovoce.cli import bench, config, data, demo, estimate, privacy, recognise, report, train
 from sottovoce.cli.console import note, stderr
 from sottovoce.errors import SottoError, expectation
+from sottovoce.extensions import import_extension
 from sottovoce.processes import leave, under_torchrun
 from sottovoce.version import VERSION
 
@@ -40,11 +41,17 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 - its callback prints it
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
+    extensions: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Import an extension: a module or a .py file. Repeatable."),
+    ] = None,
 ) -> None:
     """Accept the options that come before a command."""
+    for module in extensions or ():
+        import_extension(module)
 
 
 def run() -> None:

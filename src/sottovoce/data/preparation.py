@@ -30,7 +30,7 @@ from sottovoce.data.writer import (
 from sottovoce.errors import DataError
 from sottovoce.features.logmel import DESCRIPTION
 from sottovoce.files import as_json, folder_bytes, make_folder, only_writer, require_free, write_json
-from sottovoce.processes import Progress, available_cores, map_ordered, no_progress
+from sottovoce.processes import Progress, leave_if_unguarded, map_ordered, no_progress
 
 CHUNK_ROWS = 16  # small enough that all workers finish at about the same time, large enough to hand over cheaply
 MAX_REJECTED = 0.05
@@ -77,10 +77,12 @@ def prepare(
     *,
     joining: Joining | None = None,
     max_rejected: float = MAX_REJECTED,
-    workers: int | None = None,
+    workers: int = 1,
     progress: Progress = no_progress,
 ) -> Store:
-    """Prepare the store `out` from a corpus, with `workers` processes (default: one per core).
+    """Prepare the store `out` from a corpus, with `workers` processes.
+
+    A script with more than one worker calls this below `if __name__ == "__main__":`.
 
     Guarantees: `out` appears only when it is complete; an interrupted preparation resumes where it stopped and gives
     the same bytes; an existing store is never overwritten, and is returned if it was made from the same corpus with
@@ -90,7 +92,8 @@ def prepare(
     Example:
         store = prepare(LibriSpeech(root=Path("LibriSpeech"), subset=("LS-100",)), "stores/ls-100")
     """
-    request, out, workers = Request(corpus, joining), Path(out), workers or available_cores()
+    leave_if_unguarded(workers)
+    request, out = Request(corpus, joining), Path(out)
     if (out / INFO).exists():
         return _existing_store(request, out, workers, progress)
     require_new(out)

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from sottovoce.config import Config, resolve
-from sottovoce.data.corpora import CommonVoice, Synthetic
 from sottovoce.errors import ConfigError
 from sottovoce.estimate.calibration import PAPER_MODEL, calibrate
 from sottovoce.estimate.devices import A100, PAPER_PRECISION, Device, Precision, seconds_per_flop
@@ -81,14 +80,6 @@ class Estimate:
         return {**asdict(self), "fits": self.fits, "ranges": ranges}
 
 
-def language_of(config: Config) -> str:
-    """Return the language that decides the number of tokens: the corpus' own, or its first, otherwise English."""
-    corpus = config.corpus
-    if isinstance(corpus, Synthetic):
-        return corpus.languages[0]
-    return corpus.language if isinstance(corpus, CommonVoice) else "en"
-
-
 def estimate(
     config: Config,
     audio: UserAudio,
@@ -101,7 +92,7 @@ def estimate(
 
     Users are shared out as our engine does it; `dealt` is what the paper's rows are taken for, to compare with them.
     """
-    size = describe(config, config.federated.partition, language_of(config))
+    size = describe(config, config.federated.partition, config.corpus.first_language)
     cohort = cohort_size(config)
     precision = precision or config.hardware.precision
     flops = flops_per_second(config.model, size.tokens, audio.utterance_seconds, trainable=config.federated.trainable)
@@ -258,7 +249,7 @@ def estimate_central(
     config: Config, utterance_seconds: float, device: Device, precision: Precision | None = None
 ) -> CentralEstimate:
     """Estimate central training; a fixed time is counted for every micro-batch, as for a local step."""
-    size = describe(config, "tensor", language_of(config))
+    size = describe(config, "tensor", config.corpus.first_language)
     flops = sum(flops_per_second(config.model, size.tokens, utterance_seconds).values())
     pace = _pace(config, size, device, precision or config.hardware.precision)
     options = config.central

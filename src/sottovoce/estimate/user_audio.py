@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 
 from sottovoce.config import Resolved
-from sottovoce.data.corpora import AnyCorpus, CommonVoice, LibriSpeech, Synthetic
+from sottovoce.data.corpora import AnyCorpus, Synthetic
 from sottovoce.data.corpora.synthetic import speakers_of
 from sottovoce.data.statistics import paper_statistics
 from sottovoce.errors import ConfigError
@@ -135,12 +135,7 @@ def audio_of(resolved: Resolved) -> UserAudio:
 
 def _paper_name(corpus: AnyCorpus, seed_fraction: str | None) -> str | None:
     """Return the name that the paper's table has for a corpus, less the part for the seed model if it lists that."""
-    if isinstance(corpus, LibriSpeech):
-        name = corpus.subset[0] if len(corpus.subset) == 1 else ""
-    elif isinstance(corpus, CommonVoice):
-        name = f"CV-{corpus.language}-{corpus.split}"
-    else:
-        name = ""
+    name = corpus.paper_name
     rest = "" if seed_fraction is None else f"{name}-{round(100 * (1 - Fraction(seed_fraction))):02d}"
     known = utterances_of_the_paper()
     return next((one for one in (rest, name) if one in known), None)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from sottovoce.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from sottovoce.federated.aggregator import Aggregator, Collected
+    from sottovoce.federated.aggregator import Aggregator, AggregatorContext, Collected, MakeAggregator
     from sottovoce.federated.client import Client
     from sottovoce.federated.diagnostics import Figures
     from sottovoce.federated.engine import Engine
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Aggregator",
+    "AggregatorContext",
     "AnyLocalRule",
     "Client",
     "Collected",
@@ -28,6 +29,7 @@ __all__ = [
     "LocalRule",
     "LocalSgd",
     "LocalState",
+    "MakeAggregator",
     "ProcessAggregator",
     "central_step",
     "train_federated",
@@ -36,7 +38,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "aggregator": "Aggregator Collected",
+        "aggregator": "Aggregator AggregatorContext Collected MakeAggregator",
         "client": "Client",
         "diagnostics": "Figures",
         "engine": "Engine",

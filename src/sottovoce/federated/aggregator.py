@@ -7,8 +7,12 @@ Guarantees that every aggregator must give:
 - the sum consists of clipped integers only, each user at most once in a step; a user that fails or lies adds zero;
 - only the leader ever holds the sum; nobody but the leader's release function sees it before it has its noise;
 - the sum does not depend on the order in which users finish: integers make that easy.
+
+An aggregator of your own needs no change of the package: give `sv.train_federated` a function that makes it from an
+`AggregatorContext`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -16,7 +20,13 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from sottovoce.data.population import Population
+from sottovoce.distributed import Group
+from sottovoce.federated.client import Client
 from sottovoce.federated.diagnostics import Figures
+from sottovoce.model.recogniser import Recogniser
+from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.runs.stop import Stop
 
 Users = npt.NDArray[np.int64]
 Item = TypeVar("Item")
@@ -28,7 +38,9 @@ class Collected:
 
     total: Tensor  # the integer sum of weighted, clipped deltas, in units of `Mechanism.resolution`; on the leader only
     weight: int  # of the whole cohort, in units of `Mechanism.weight_unit`
-    stopping: bool = False  # whether to stop after this step: a signal arrived, or time is up
+    # Whether to stop after this step (`Stop.decide`: a signal arrived, or time is up). None: the aggregator did not ask
+    # the processes, so the training does.
+    stopping: bool | None = None
 
 
 class Aggregator(Protocol):
@@ -49,3 +61,18 @@ class Aggregator(Protocol):
 
     def broadcast_(self, vector: Tensor) -> Tensor:
         """Replace a vector by the leader's, on every process, and return it."""
+
+
+@dataclass(frozen=True)
+class AggregatorContext:
+    """What a run gives to whoever makes its aggregator."""
+
+    group: Group  # the processes of the run
+    population: Population  # the users of a simulation
+    recogniser: Recogniser  # the model that clients train
+    client: Client
+    mechanism: Mechanism
+    stop: Stop
+
+
+MakeAggregator = Callable[[AggregatorContext], Aggregator]

@@ -91,7 +91,9 @@ class Client:
         """Put the model where local work begins; return the state of the local rule."""
         recogniser.encoder.train()
         recogniser.flat.load_(theta)
-        return self.local.rule.start(theta, user, step)
+        state = self.local.rule.start(theta, user, step)
+        state.user, state.t, state.local_lr, state.steps = user, step, self.local.lr, 0
+        return state
 
     def step_(self, recogniser: Recogniser, theta: Tensor, batch: LocalBatch, state: LocalState) -> LocalStep:
         """Take one local step, without waiting for the device; the gradient that theta_k moved by stays in place."""
@@ -105,9 +107,14 @@ class Client:
         if self.local.gradient_clip is not None:
             flat.gradient.mul_(torch.clamp(self.local.gradient_clip / norm, max=1.0))
         flat.theta.sub_(flat.gradient, alpha=self.local.lr)
+        state.steps += 1
         return LocalStep(loss / len(batch), norm)
 
     def finish_(self, recogniser: Recogniser, theta: Tensor, state: LocalState) -> Tensor:
-        """End local work; return Delta_k = theta - theta_k, in the memory of the gradient."""
+        """End local work; return Delta_k = theta - theta_k, in the memory of the gradient.
+
+        Raise PrivacyError where the work has left traces in the model that the next user would start from.
+        """
+        recogniser.flat.require_constant_buffers()
         self.local.rule.finish(recogniser.flat.theta, theta, state)
         return torch.sub(theta, recogniser.flat.theta, out=recogniser.flat.gradient)

@@ -31,7 +31,7 @@ class Engine:
     users: int  # how many there are; the public number K may be larger
     seed: int
     ledger: Ledger | None = None  # on the leader only
-    stopping: bool = False  # all processes agreed to stop after the last step
+    stopping: bool | None = False  # all processes agreed to stop after the last step; None: nobody has asked them
     theta: Tensor = field(init=False)
     noise_state: NoiseState = field(init=False, repr=False)  # secret; a resumed run sets it
 

@@ -18,6 +18,7 @@ from sottovoce.data.population import Population
 from sottovoce.data.selection import require_disjoint
 from sottovoce.distributed import Group
 from sottovoce.errors import PrivacyError
+from sottovoce.federated.aggregator import AggregatorContext, MakeAggregator
 from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.process_aggregator import ProcessAggregator
@@ -45,14 +46,19 @@ MAY_CHANGE = (
 
 
 def train_federated(
-    group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay, stop: Stop | None = None
+    group: Group,
+    resolved: Resolved,
+    folder: Path,
+    make_display: MakeDisplay,
+    stop: Stop | None = None,
+    make_aggregator: MakeAggregator = ProcessAggregator.of,
 ) -> None:
     """Train for the configured number of central steps; rank 0 writes into `folder`."""
     with open_run(group, resolved, folder, make_display, stop) as opened:
-        _train(opened)
+        _train(opened, make_aggregator)
 
 
-def _train(opened: OpenRun) -> None:
+def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
     config, run, options = opened.resolved.config, opened.run, opened.resolved.config.federated
     speakers = opened.speakers()
     users = speakers.iid(config.seed) if config.users.iid else speakers
@@ -81,7 +87,7 @@ def _train(opened: OpenRun) -> None:
     )
     _say_first(training, len(users))
     with closing(training.log):
-        engine = _make_engine(training, mechanism, users, header)
+        engine = _make_engine(training, mechanism, users, header, make_aggregator)
         within_budget = _take_steps(training, engine)
         training.finish()
         if training.progress.step >= context.steps or not within_budget:
@@ -100,7 +106,13 @@ def _say_first(training: Training, users: int) -> None:
         context.display.say(f"Note: {note}")
 
 
-def _make_engine(training: Training, mechanism: Mechanism, users: Population, header: LedgerHeader) -> Engine:
+def _make_engine(
+    training: Training,
+    mechanism: Mechanism,
+    users: Population,
+    header: LedgerHeader,
+    make_aggregator: MakeAggregator,
+) -> Engine:
     """Open the ledger, write the guarantee into the metrics, and return the engine as the last checkpoint left it."""
     context, done = training.context, training.progress.step
     config, run = context.resolved.config, context.run
@@ -115,7 +127,7 @@ def _make_engine(training: Training, mechanism: Mechanism, users: Population, he
     training.log.write(done, line)
     client = Client(users.store, config.batching, config.federated.local, config.specaugment, config.seed)
     engine = Engine(
-        ProcessAggregator(context.group, users, context.recogniser, client, mechanism, training.stop),
+        make_aggregator(AggregatorContext(context.group, users, context.recogniser, client, mechanism, training.stop)),
         context.recogniser,
         mechanism,
         config.federated.optimizer,
@@ -194,8 +206,9 @@ def _take_steps(training: Training, engine: Engine) -> bool:
             epsilon=epsilon,
         )
         done = training.progress.step
-        if training.evaluate_or_save(evaluate_every=options.evaluate_every, checkpoint_every=checkpoint_every):
-            engine.stopping = training.stop.agreed(group)  # the evaluation may have taken long
+        evaluated = training.evaluate_or_save(evaluate_every=options.evaluate_every, checkpoint_every=checkpoint_every)
+        if evaluated or engine.stopping is None:  # the evaluation may have taken long
+            engine.stopping = training.stop.agreed(group)
     return True
 
 

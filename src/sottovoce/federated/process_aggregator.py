@@ -8,6 +8,7 @@ lists with a few numbers per user of the cohort do. Batches are prepared ahead i
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from sottovoce.data.batching import epoch
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
-from sottovoce.federated.aggregator import Collected, Item, Users
+from sottovoce.federated.aggregator import AggregatorContext, Collected, Item, Users
 from sottovoce.federated.client import Client, LocalBatch
 from sottovoce.federated.diagnostics import CLOSELY, Figures, LocalGradients
 from sottovoce.federated.weights import user_weights
@@ -41,6 +42,13 @@ class ProcessAggregator:
     client: Client
     mechanism: Mechanism
     stop: Stop = field(default_factory=Stop)
+
+    @classmethod
+    def of(cls, context: AggregatorContext) -> "ProcessAggregator":
+        """Return the part of this process in a run."""
+        return cls(
+            context.group, context.population, context.recogniser, context.client, context.mechanism, context.stop
+        )
 
     @property
     def leads(self) -> bool:
@@ -68,7 +76,7 @@ class ProcessAggregator:
 
     def _exchange_notes(self, theta: Tensor, figures: Figures) -> bool:
         """Add up the figures of all processes, check that they hold one model, and return whether to stop."""
-        checksum = float(theta.view(torch.int32).sum(dtype=torch.int64) % 2**52)
+        checksum = float((_bits(theta) + self._frozen_bits) % 2**52)
         mine = torch.cat([torch.tensor([checksum, *self.stop.votes()], dtype=torch.float64), figures.packed()])
         notes = self.group.gather_rows(mine)
         if bool((notes[:, 0] != notes[0, 0]).any()):
@@ -78,6 +86,10 @@ class ProcessAggregator:
         totals = notes[:, 1:].sum(0)
         figures.unpack_(totals[VOTES:])
         return self.stop.decide(totals[:VOTES].tolist())
+
+    @cached_property
+    def _frozen_bits(self) -> int:
+        return sum(map(_bits, self.recogniser.flat.frozen_tensors()))
 
     def _share(self, cohort: Users) -> Users:
         """Return the places, within the cohort, of this process' users."""
@@ -122,6 +134,12 @@ class ProcessAggregator:
             for batch in self.client.batches(t, key, rows, self.recogniser.encoder):
                 yield user, batch
             yield user, None
+
+
+def _bits(tensor: Tensor) -> int:
+    """Return the sum of a tensor's bits as integers: a checksum that does not depend on the order."""
+    unit = torch.int32 if tensor.element_size() % 4 == 0 else torch.uint8
+    return int(tensor.detach().reshape(-1).view(unit).sum(dtype=torch.int64))
 
 
 def local_cost(population: Population, user: int, client: Client) -> int:

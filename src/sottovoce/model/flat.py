@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sottovoce.errors import ConfigError
+from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.model.encoder import Encoder
 from sottovoce.model.roles import TensorRole, Trainable, having, role_by_name, selected
 
@@ -88,9 +88,13 @@ class FlatModel:
     """An encoder whose trainable parameters are views into `theta` and whose gradients are views into `gradient`."""
 
     def __init__(self, encoder: Encoder, trainable: Trainable = "all") -> None:
-        """Move the trainable parameters into one vector, in their own order, and freeze the others."""
+        """Move the trainable parameters into one vector, in their own order, and freeze the others.
+
+        Parameters that the encoder itself has frozen (`requires_grad=False`) stay frozen.
+        """
         self.encoder = encoder
         _require_no_buffers(encoder)
+        self._constants = {name: buffer.clone() for name, buffer in encoder.named_buffers()}
         self.roles = trainable_roles(encoder, trainable)
         for name, parameter in encoder.named_parameters():
             parameter.requires_grad_(name in self.roles)
@@ -124,6 +128,22 @@ class FlatModel:
         for name, parameter in parameters.items():
             parameter.copy_(tensors[name])
 
+    def require_constant_buffers(self) -> None:
+        """Raise PrivacyError where training has changed a buffer, which the next user's model would share."""
+        if not self._constants:
+            return
+        for name, buffer in self.encoder.named_buffers():
+            before = self._constants.get(name)
+            if before is None or before.dtype != buffer.dtype or not torch.equal(before, buffer):
+                raise PrivacyError(
+                    f"Training changes the buffer {name} of the encoder, so one user's audio would reach the next "
+                    "user's model: use LayerNorm or GroupNorm, and keep only constants in buffers."
+                )
+
+    def frozen_tensors(self) -> list[Tensor]:
+        """Return the parameters that do not train, in their own order."""
+        return [tensor for name, tensor in self.tensors().items() if name not in self.roles]
+
     def partition(self, name: PartitionName = "tensor") -> Partition:
         """Return the layers of the trainable parameters by tensor, by block or by kind."""
         return make_partition(self.names, [math.prod(shape) for shape in self.shapes], name, tuple(self.roles.values()))
@@ -134,12 +154,20 @@ class FlatModel:
 
 
 def trainable_roles(encoder: Encoder, trainable: Trainable) -> dict[str, TensorRole]:
-    """Return the roles of the tensors that train, by name; raise ConfigError where the selection is not possible."""
+    """Return the roles of the tensors that train, by name; raise ConfigError where the selection is not possible.
+
+    A parameter with `requires_grad=False` never trains, whatever is selected.
+    """
     roles = encoder.parameter_roles()
     if set(roles) != {name for name, _ in encoder.named_parameters()}:
         raise ConfigError(f"{type(encoder).__name__}.parameter_roles must name every parameter, and nothing else.")
     names = selected(trainable, roles)
-    return {name: role for name, role in roles.items() if name in names}
+    trained = {
+        name: role for name, role in roles.items() if name in names and encoder.get_parameter(name).requires_grad
+    }
+    if not trained:
+        raise ConfigError("The encoder has frozen all parameters that federated.trainable selects. Select others.")
+    return trained
 
 
 def encoder_partition(encoder: Encoder, name: PartitionName, trainable: Trainable = "all") -> Partition:

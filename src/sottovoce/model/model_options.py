@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 DEFAULT_KIND = "transformer"
-ENCODERS = OpenUnion(EncoderOptions, "kind", DEFAULT_KIND)
+ENCODERS = OpenUnion(EncoderOptions, "kind", DEFAULT_KIND, label="encoder")
 AnyEncoder = Annotated[EncoderOptions, ENCODERS]
 
 _READER: TypeAdapter[EncoderOptions] = TypeAdapter(AnyEncoder)

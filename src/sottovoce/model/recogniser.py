@@ -142,10 +142,7 @@ def _options(description: dict[str, Any], path: Path) -> EncoderOptions:
     """Return the encoder's options that a model file holds."""
     model = description.get("model")
     if isinstance(model, dict) and ENCODERS.member(model) is None:
-        raise DataError(
-            f"{path} holds an encoder of kind {model.get('kind')!r}, which is not defined here. Import the module that "
-            "defines it first."
-        )
+        raise DataError(f"{path}: {ENCODERS.missing(model.get('kind'))}.")
     try:
         return read_options(model)
     except ValidationError:

@@ -13,4 +13,4 @@ from sottovoce.optim.sgd import Sgd
 
 __all__ = ["AdaGrad", "Adam", "AnyOptimizer", "Lamb", "Lars", "Optimizer", "Schedule", "Sgd", "State"]
 
-AnyOptimizer = Annotated[Optimizer, OpenUnion(Optimizer, "name")]
+AnyOptimizer = Annotated[Optimizer, OpenUnion(Optimizer, "name", label="optimizer")]

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sottovoce.errors import PrivacyError
+from sottovoce.open_union import unknown_kind
 
 Document = Mapping[str, Any]  # a line as JSON has it
 _Line = TypeVar("_Line", bound=BaseModel)
@@ -82,9 +83,14 @@ def read_entry(document: Document, path: Path, number: int) -> Entry:
 
 
 def read_line(kind: type[_Line], document: Document, where: str) -> _Line:
-    """Return a line of one kind; raise PrivacyError where a key is missing or has a value of the wrong type."""
+    """Return a line of one kind.
+
+    Raise PrivacyError where a key is missing, has a value of the wrong type, or names a kind that is not imported.
+    """
     try:
         return kind.model_validate(document)
     except ValidationError as error:
+        if (unknown := unknown_kind(error)) is not None:
+            raise PrivacyError(f"{where}: {unknown}.") from None
         place = ".".join(map(str, error.errors()[0]["loc"]))
         raise PrivacyError(f"{where} is damaged at {place}. Restore the ledger.") from None

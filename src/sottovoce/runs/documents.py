@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
 
-from sottovoce.config import Tree
+from sottovoce.config import Config, Tree
 from sottovoce.errors import DataError
 from sottovoce.evaluation.scores import Breakdown, Scores
 from sottovoce.files import write_json
@@ -96,6 +96,15 @@ class RunConfig(Document):
             for key in _differences(self.config, other.config)
             if not any(f"{key}.".startswith(f"{free}.") for free in may_change)
         }
+
+    def completed(self, without: Collection[str] = ()) -> "RunConfig":
+        """Return this document with today's default for every option that is newer than the run.
+
+        Top-level sections in `without` are replaced by their defaults. Raise pydantic's ValidationError where this
+        version does not accept the stored configuration.
+        """
+        kept = {key: value for key, value in self.config.items() if key not in without}
+        return self.model_copy(update={"config": Config.model_validate(kept).model_dump(mode="json")})
 
     def with_seed_model(self, seed_model: str | None) -> "RunConfig":
         """Return this document with another seed model."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
+from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -27,6 +28,7 @@ from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.model import Model, load
 from sottovoce.files import make_folder, sync_folder, written_whole
 from sottovoce.model.recogniser import MODEL_FILE, Recogniser
+from sottovoce.open_union import unknown_kind
 from sottovoce.optim import State
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
@@ -115,7 +117,7 @@ class Run:
         if not path.exists():
             raise DataError(f"{path} is missing, but {self.path} holds checkpoints. Restore it.")
         begun = self.config
-        changed = begun.changes(config, may_change)
+        changed = begun.changes(config, may_change) and self._completed(begun, may_change).changes(config, may_change)
         if changed:
             raise ConfigError(
                 f"{self.path} was started with another {min(changed)} (see {path}). "
@@ -126,6 +128,22 @@ class Run:
         # The seed model is kept, whether or not it is given again.
         resumed = config.with_seed_model(begun.setting("data.seed_model"))
         return resumed.model_copy(update={"data": begun.data})
+
+    def _completed(self, begun: RunConfig, may_change: Collection[str]) -> RunConfig:
+        """Return the run's configuration with defaults for newer options; raise ConfigError where it is too old."""
+        try:
+            return begun.completed(without=may_change)
+        except ValidationError as error:
+            first, ledger = error.errors()[0], self.path / LEDGER_FILE
+            unknown = unknown_kind(error)
+            if unknown is not None:
+                raise ConfigError(f"{self.path / RunConfig.FILE}: {unknown}.") from None
+            content = read_ledger(ledger) if ledger.is_file() else None
+            code = "another version" if content is None else content.header.code
+            raise ConfigError(
+                f"{self.path} was started by {code}; {'.'.join(map(str, first['loc']))} in its {RunConfig.FILE} is not "
+                "valid in this version. Resume it with the version that started it, or choose another --run."
+            ) from None
 
     def save(
         self,

@@ -6,10 +6,11 @@
     Lhotse        manifests of recordings and supervisions
     Synthetic     speech that eSpeak NG generates
 
-To add a kind, write one file with a `CorpusSpec` and add it to `AnyCorpus`.
+A kind of your own is a subclass of `CorpusSpec` in any module that is imported. To add one to the package, write one
+file and import it here.
 """
 
-from sottovoce.data.corpora.any_corpus import AnyCorpus, CorpusOption, read_corpus
+from sottovoce.data.corpora.any_corpus import AnyCorpus, read_corpus
 from sottovoce.data.corpora.commonvoice import CommonVoice
 from sottovoce.data.corpora.lhotse import Lhotse
 from sottovoce.data.corpora.librispeech import LibriSpeech
@@ -20,7 +21,6 @@ from sottovoce.data.corpora.table import Table
 __all__ = [
     "AnyCorpus",
     "CommonVoice",
-    "CorpusOption",
     "CorpusSpec",
     "Lhotse",
     "LibriSpeech",

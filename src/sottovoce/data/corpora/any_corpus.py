@@ -1,20 +1,16 @@
-"""The union of all kinds of corpora, and how to read any of them."""
+"""The open union of all kinds of corpora, and how to read any of them."""
 
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
-
-from sottovoce.data.corpora.commonvoice import CommonVoice
-from sottovoce.data.corpora.lhotse import Lhotse
-from sottovoce.data.corpora.librispeech import LibriSpeech
+from sottovoce.data.corpora.spec import CorpusSpec
 from sottovoce.data.corpora.synthetic import Synthetic, generate
 from sottovoce.data.corpora.table import Table
 from sottovoce.data.manifest import Corpus
+from sottovoce.open_union import OpenUnion
 from sottovoce.processes import Progress
 
-AnyCorpus = LibriSpeech | CommonVoice | Table | Lhotse | Synthetic
-CorpusOption = Annotated[AnyCorpus, Field(discriminator="kind")]
+AnyCorpus = Annotated[CorpusSpec, OpenUnion(CorpusSpec, "kind", label="corpus")]
 
 
 def read_corpus(spec: AnyCorpus, folder: Path, *, workers: int, progress: Progress) -> Corpus:

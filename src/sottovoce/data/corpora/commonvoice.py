@@ -24,6 +24,16 @@ class CommonVoice(CorpusSpec):
         "train", description="the .tsv file to read: train, dev, test or validated"
     )
 
+    @property
+    def first_language(self) -> str:
+        """The language of the corpus."""
+        return self.language
+
+    @property
+    def paper_name(self) -> str:
+        """The paper names language and split."""
+        return f"CV-{self.language}-{self.split}"
+
     def read(self) -> Corpus:
         """Return the corpus with every clip of the split."""
         require_folder(self.root)
@@ -32,7 +42,7 @@ class CommonVoice(CorpusSpec):
         if not table.is_file():
             hint = f" Did you mean {self.root.absolute().parent}?" if (self.root / f"{self.split}.tsv").exists() else ""
             raise DataError(f"{table} does not exist. ROOT is the folder that contains {self.language}/.{hint}")
-        return Corpus(f"CV-{self.language}-{self.split}", folder, (self.language,), self._rows(table))
+        return Corpus(self.paper_name, folder, (self.language,), self._rows(table))
 
     def _rows(self, table: Path) -> Iterator[Entry | Rejection]:
         advice = "Choose another ROOT: this table is not from Common Voice."

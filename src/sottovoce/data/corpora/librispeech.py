@@ -29,6 +29,11 @@ class LibriSpeech(CorpusSpec):
         min_length=1, description="subsets such as dev-clean, or LS-100, LS-360, LS-500, LS-860, LS-960"
     )
 
+    @property
+    def paper_name(self) -> str:
+        """The subset, where there is only one."""
+        return self.subset[0] if len(self.subset) == 1 else ""
+
     def read(self) -> Corpus:
         """Return the corpus with every utterance of the subsets."""
         require_folder(self.root)

@@ -118,6 +118,11 @@ class Synthetic(CorpusSpec):
             _grammar(language, self.vocabulary)
 
     @property
+    def first_language(self) -> str:
+        """The first of the languages."""
+        return self.languages[0]
+
+    @property
     def domains(self) -> tuple[Domain, ...]:
         """The recording domains of the corpus."""
         return ("clean", "noisy") if self.domain == "both" else (self.domain,)

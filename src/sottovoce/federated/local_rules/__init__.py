@@ -9,4 +9,4 @@ from sottovoce.open_union import OpenUnion
 
 __all__ = ["AnyLocalRule", "FedProx", "LocalRule", "LocalSgd", "LocalState"]
 
-AnyLocalRule = Annotated[LocalRule, OpenUnion(LocalRule, "name")]
+AnyLocalRule = Annotated[LocalRule, OpenUnion(LocalRule, "name", label="local rule")]

@@ -4,9 +4,10 @@ A local rule is a frozen set of options under `federated.local.rule`, chosen by 
 on tensors that it is given and does not load torch when a preset is read.
 
 A user's work in one central step is: `start`, then for every local batch `correct_` (before the gradient is clipped),
-then `finish`. The state lives as long as that work. It may hold vectors (a local momentum, say). A rule that remembers
-something about a user from one central step to the next loads it in `start` and stores it in `finish`, wherever the
-user's device keeps such things: the server never sees it.
+then `finish`. The state lives as long as that work. It may hold vectors (a local momentum, say), and it says whose work
+it is, in which central step, and how many local steps were taken. A rule that remembers something about a user from one
+central step to the next (SCAFFOLD's control variate) loads it in `start` and stores it in `finish`, wherever the user's
+device keeps such things: the server never sees it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ class LocalState:
     """The memory of a local rule for one user during one central step."""
 
     vectors: dict[str, Tensor] = field(default_factory=dict)
+    # Set by the client after `start`, for `correct_` and `finish`:
+    user: str = ""  # the user's name
+    t: int = 0  # the central step
+    local_lr: float = 0.0
+    steps: int = 0  # local steps taken so far
 
 
 class LocalRule(BaseModel):
@@ -42,4 +48,4 @@ class LocalRule(BaseModel):
         """Change the gradient of the local loss, in place; theta_k is the user's model, theta the central one."""
 
     def finish(self, theta_k: Tensor, theta: Tensor, state: LocalState) -> None:
-        """End the work of a user, after the last local step."""
+        """End the work of `state.user` in central step `state.t`, after the last of `state.steps` local steps."""

@@ -8,4 +8,4 @@ from sottovoce.privacy.noise.gaussian import Gaussian
 
 __all__ = ["AnyNoise", "Gaussian", "NoiseMechanism", "NoiseState"]
 
-AnyNoise = Annotated[NoiseMechanism, OpenUnion(NoiseMechanism, "name")]
+AnyNoise = Annotated[NoiseMechanism, OpenUnion(NoiseMechanism, "name", label="noise")]
