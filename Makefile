@@ -9,7 +9,7 @@ demo: $(VENV)/.ready
 	$(BIN)/sotto demo
 
 test: lint
-	$(BIN)/pytest -n $$(($$(nproc) + 1)) --dist loadgroup -m "not slow"  # one more: some tests wait for processes
+	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
 
 test-slow: $(VENV)/.ready-dev
 	$(BIN)/pytest -m slow

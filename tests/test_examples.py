@@ -12,8 +12,6 @@ from conftest import ROOT
 from sottovoce.config import resolve
 from sottovoce.data.preparation import prepare
 
-pytestmark = pytest.mark.xdist_group("examples")  # one process makes what these tests share
-
 EXAMPLES = ROOT / "examples"
 
 

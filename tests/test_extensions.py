@@ -44,31 +44,48 @@ SETTINGS = (
 )
 
 
-def command(*words, cwd, path=()):
-    """Run `sotto` in a process of its own: a module that one test imports must not be known to another."""
+RUN = """
+import json, sys
+from sottovoce.cli.main import run
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["sotto", *words]
+    try:
+        run()
+    except SystemExit as leaving:
+        print(json.dumps({"code": leaving.code or 0}))
+"""
+
+
+def commands(*each, cwd, path=()):
+    """Run `sotto` commands in one process of their own: a module that one test imports must not be known to another.
+
+    Return the exit code of each, and what they printed on stderr.
+    """
     places = [str(Path(sottovoce.__file__).parents[1]), *map(str, path)]
-    return subprocess.run(
-        [sys.executable, "-c", "from sottovoce.cli.main import run; run()", *map(str, words)],
+    ran = subprocess.run(
+        [sys.executable, "-c", RUN, json.dumps([list(map(str, words)) for words in each])],
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(places), "PYTHONSAFEPATH": "1"},
     )
-
-
-def succeeded(*words, **options):
-    ran = command(*words, **options)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
-
-
-def error_of(*words, **options):
-    ran = command(*words, **options)
-    assert ran.returncode == 1
     assert "Traceback" not in ran.stderr
-    (line,) = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
-    return line
+    codes = [json.loads(line)["code"] for line in ran.stdout.splitlines() if line.startswith('{"code"')]
+    return codes, ran.stderr
+
+
+def succeeded(*each, **options):
+    codes, errors = commands(*each, **options)
+    assert codes == [0] * len(each), errors
+
+
+def errors_of(*each, **options):
+    codes, errors = commands(*each, **options)
+    assert codes == [1] * len(each), errors
+    lines = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert len(lines) == len(each)
+    return lines
 
 
 @pytest.fixture
@@ -91,21 +108,23 @@ def training(run, store, workers=1):
 
 def test_a_run_with_kinds_of_ones_own_needs_their_module(store, module, tmp_path):
     run = tmp_path / "run"
-    succeeded("--import", module, *training("run", store, workers=2), cwd=tmp_path)
+    succeeded(["--import", module, *training("run", store, workers=2)], cwd=tmp_path)
     header = json.loads((run / "ledger.jsonl").read_text().splitlines()[0])
     assert header["noise_mechanism"] == {"name": "own-noise"}
     by_name = ("--import", "own_kinds")  # found in the current folder
-    succeeded(*by_name, "privacy", "verify", run, cwd=module.parent)
-    succeeded(*by_name, "privacy", "explain", run, cwd=module.parent)
-    succeeded(*by_name, "eval", run, store, "--workers", 2, cwd=module.parent)
-    succeeded(*by_name, "report", run, "--out", tmp_path / "report.html", cwd=module.parent)
-
-    noise = "ledger.jsonl: the header: noise 'own-noise' is not known here: import the module that defines it"
-    assert noise in error_of("privacy", "verify", run, cwd=tmp_path)
-    assert "encoder 'own-transformer' is not known here: import the" in error_of("eval", run, store, cwd=tmp_path)
-    missing = error_of(*training("run", store), cwd=tmp_path)
-    assert "model.kind='own-transformer'" in missing
-    assert "import the module that defines it (sotto --import MODULE ...)" in missing
+    succeeded(
+        [*by_name, "privacy", "verify", run],
+        [*by_name, "eval", run, store, "--workers", 1],
+        [*by_name, "report", run, "--out", tmp_path / "report.html"],
+        cwd=module.parent,
+    )
+    verifying, evaluating, resuming = errors_of(
+        ["privacy", "verify", run], ["eval", run, store], training("run", store), cwd=tmp_path
+    )
+    assert "ledger.jsonl: the header: noise 'own-noise' is not known here: import the module" in verifying
+    assert "encoder 'own-transformer' is not known here: import the" in evaluating
+    assert "model.kind='own-transformer'" in resuming
+    assert "import the module that defines it (sotto --import MODULE ...)" in resuming
 
 
 def test_an_installed_extension_needs_no_option(store, module, tmp_path):
@@ -114,23 +133,23 @@ def test_an_installed_extension_needs_no_option(store, module, tmp_path):
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: own-kinds\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[sottovoce.extensions]\nown = own_kinds\n")
     installed = {"path": [module.parent], "cwd": tmp_path}
-    shown = succeeded("config", "show", "tiny", "--set", "privacy.noise.name=own-noise", "--json", **installed)
-    assert json.loads(shown)["config"]["privacy"]["noise"] == {"name": "own-noise"}
-    succeeded(*training("run", store, workers=2), **installed)
-    succeeded("privacy", "verify", "run", **installed)
+    succeeded(training("run", store), ["privacy", "verify", "run"], **installed)
+    header = json.loads((tmp_path / "run" / "ledger.jsonl").read_text().splitlines()[0])
+    assert header["noise_mechanism"] == {"name": "own-noise"}
     module.write_text("1 / 0\n")
-    assert "config" in succeeded("config", "show", "tiny", "--json", **installed)  # asks for no unknown kind
-    broken = error_of("config", "show", "tiny", "--set", "privacy.noise.name=own-noise", **installed)
+    succeeded(["config", "show", "tiny"], **installed)  # asks for no unknown kind
+    (broken,) = errors_of(["config", "show", "tiny", "--set", "privacy.noise.name=own-noise"], **installed)
     assert "The installed extension 'own' fails with ZeroDivisionError: division by zero" in broken
     assert "own_kinds.py, line 1" in broken
 
 
-def test_two_modules_with_one_name_matter_only_to_whoever_asks_for_it(module, tmp_path):
+def test_two_modules_with_one_name_matter_only_to_whoever_asks_for_it(module):
     (module.parent / "other.py").write_text(MODULE.format(prefix="own"))
     both = ("--import", "own_kinds", "--import", "other")
-    succeeded(*both, "config", "show", "tiny", cwd=module.parent)
-    clash = error_of(*both, "config", "show", "tiny", "--set", "privacy.noise.name=own-noise", cwd=module.parent)
-    assert clash == "error: own_kinds.ownNoise and other.ownNoise both have name='own-noise'. Rename one."
+    succeeded([*both, "config", "show", "tiny"], cwd=module.parent)
+    asking = [*both, "config", "show", "tiny", "--set", "privacy.noise.name=own-noise"]
+    clash = ["error: own_kinds.ownNoise and other.ownNoise both have name='own-noise'. Rename one."]
+    assert errors_of(asking, cwd=module.parent) == clash
 
 
 @pytest.mark.parametrize(

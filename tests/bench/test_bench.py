@@ -30,8 +30,6 @@ from sottovoce.processes import no_progress
 from sottovoce.reports.markdown import write_section
 from trainings import run_here
 
-pytestmark = pytest.mark.xdist_group("bench")  # one process makes what these tests share
-
 TINY = """
 about: a benchmark for tests
 source: "nowhere"

@@ -26,8 +26,6 @@ from sottovoce.model.recogniser import Recogniser, load_recogniser
 from sottovoce.model.roles import TensorRole
 from sottovoce.randomness import Streams
 
-pytestmark = pytest.mark.xdist_group("encoder")  # one process makes what these tests share
-
 
 class GruOptions(EncoderOptions):
     kind: Literal["small-gru"] = "small-gru"

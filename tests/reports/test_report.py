@@ -29,8 +29,6 @@ from sottovoce.reports.sections import lead_sentences
 from sottovoce.reports.sections.privacy_statement import as_html
 from sottovoce.runs.folder import Run
 
-pytestmark = pytest.mark.xdist_group("reports")  # one process makes what these tests share
-
 
 @pytest.fixture(scope="module")
 def report():

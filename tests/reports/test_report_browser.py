@@ -19,10 +19,7 @@ from report_runs import four_runs
 BROWSER = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
-pytestmark = [
-    pytest.mark.skipif(BROWSER is None, reason="needs a browser: install Debian's chromium"),
-    pytest.mark.xdist_group("reports"),  # one process makes the runs for all tests of the report
-]
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs a browser: install Debian's chromium")
 WIDTHS, SCHEMES = (390, 1280), ("light", "dark")
 
 
