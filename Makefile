@@ -9,7 +9,7 @@ demo: $(VENV)/.ready
 	$(BIN)/sotto demo
 
 test: lint
-	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.ready-dev
 	$(BIN)/pytest -m slow
