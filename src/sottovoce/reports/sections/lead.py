@@ -114,6 +114,11 @@ def _populations(runs: Sequence[RunRecord]) -> list[str]:
     return [note if len(runs) == 1 else f"{_listed(own)}: {note}" for note, own in notes.items()]
 
 
+def _times(ratio: float) -> str:
+    """Return a ratio in a sentence: 2.47, 24.7, 2,468."""
+    return f"{ratio:,.0f}" if 100 <= ratio < 1e6 else number(ratio)
+
+
 def _imbalance(groups: Sequence[RunGroup]) -> list[str]:
     """Return a sentence about the first group whose imbalance is known."""
     for group in groups:
@@ -122,7 +127,7 @@ def _imbalance(groups: Sequence[RunGroup]) -> list[str]:
             where = "" if len(groups) == 1 else f" ({group.name})"
             return [
                 f"Relative to its size, the layer that moves most in users' deltas moves "
-                f"{number(imbalance.most / imbalance.least)} times as far as the layer that moves least{where}. "
+                f"{_times(imbalance.most / imbalance.least)} times as far as the layer that moves least{where}. "
                 f"{_far_below(imbalance.share_far_below)}"
             ]
     return []

@@ -137,8 +137,8 @@ def _paper_wer(paper: Mapping[str, float], set_name: SetName) -> str:
     """Return the paper's WER on dev or test, or on all sets whose names begin so, such as dev-clean."""
     wers = {name: value for name, value in paper.items() if name == set_name or name.startswith(f"{set_name}-")}
     if set(wers) == {set_name}:
-        return f"{wers[set_name]:g}"
-    return "<br>".join(f"{esc(name.removeprefix(f'{set_name}-'))} {value:g}" for name, value in wers.items()) or NONE
+        return f"{wers[set_name]:.1f}"
+    return "<br>".join(f"{esc(name.removeprefix(f'{set_name}-'))} {value:.1f}" for name, value in wers.items()) or NONE
 
 
 def _claims_table(groups: Sequence[RunGroup]) -> HtmlTable:
