@@ -137,8 +137,16 @@ def _paper_wer(paper: Mapping[str, float], set_name: SetName) -> str:
     """Return the paper's WER on dev or test, or on all sets whose names begin so, such as dev-clean."""
     wers = {name: value for name, value in paper.items() if name == set_name or name.startswith(f"{set_name}-")}
     if set(wers) == {set_name}:
-        return f"{wers[set_name]:.1f}"
-    return "<br>".join(f"{esc(name.removeprefix(f'{set_name}-'))} {value:.1f}" for name, value in wers.items()) or NONE
+        return _printed(wers[set_name])
+    return (
+        "<br>".join(f"{esc(name.removeprefix(f'{set_name}-'))} {_printed(value)}" for name, value in wers.items())
+        or NONE
+    )
+
+
+def _printed(wer: float) -> str:
+    """Return a WER as the paper prints it: with one digit after the point, or with two."""
+    return f"{wer:.1f}" if round(wer, 1) == wer else f"{wer:g}"
 
 
 def _claims_table(groups: Sequence[RunGroup]) -> HtmlTable:
