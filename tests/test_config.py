@@ -73,6 +73,7 @@ def test_a_section_of_a_union_is_of_the_default_kind_unless_it_says_otherwise():
     ("settings", "message"),
     [
         (["batching.secnds=60"], r"There is no key 'batching.secnds'. Did you mean 'batching.seconds'\?"),
+        (["privcy.clip_norm=1"], r"There is no key 'privcy'. Did you mean 'privacy'\?"),
         (["sead=1"], r"There is no key 'sead'. Did you mean 'seed'\?"),
         (["corpus.speekers=5"], r"There is no key 'corpus.speekers'. Did you mean 'corpus.speakers'\?"),
         (["batching.seconds=-1"], r"batching.seconds=-1 \(from --set batching.seconds\) is not valid"),

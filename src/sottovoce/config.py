@@ -127,6 +127,10 @@ class Resolved:
         for key, value in _leaves(self.config.model_dump(mode="json")):
             yield key, value, self.sources.get(key, DEFAULT)
 
+    def meanings(self) -> dict[str, str]:
+        """Return what the keys mean, by key; a few keys need no description and are not among them."""
+        return dict(_meanings(self.config))
+
 
 def preset_names() -> list[str]:
     """Return the names of the built-in presets."""
@@ -228,6 +232,14 @@ def _leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{key}", section
 
 
+def _meanings(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, field in type(section).model_fields.items():
+        if field.description is not None:
+            yield f"{prefix}{name}", field.description
+        if isinstance(inner := getattr(section, name), BaseModel):
+            yield from _meanings(inner, f"{prefix}{name}.")
+
+
 def _validated(tree: Tree, sources: Mapping[str, str]) -> Config:
     try:
         return Config.model_validate(tree)
@@ -240,12 +252,18 @@ def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -
     first = error.errors()[0]
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        return f"There is no key {key!r}.{nearest(key, _known_keys(Config, tree))} See `sotto config show`."
+        return f"There is no key {key!r}.{_nearest_key(key, tree)} See `sotto config show PRESET`."
     came_from = f" (from {sources[key]})" if key in sources else ""
     if first["type"] == "missing":
         return f"{key} is required. Give it with --set {key}=..."
     value = "" if isinstance(first["input"], dict | BaseModel) else f"={first['input']!r}"
     return f"{key}{value}{came_from} is not valid: {expectation(first['msg'])}."
+
+
+def _nearest_key(key: str, tree: Tree) -> str:
+    """Return a hint at the key that was meant: a misspelt section is compared with sections, a key with keys."""
+    known = list(_known_keys(Config, tree))
+    return nearest(key, known if "." in key else dict.fromkeys(name.partition(".")[0] for name in known))
 
 
 def _known_keys(model: type[BaseModel], given: Any, prefix: str = "") -> Iterator[str]:

@@ -168,7 +168,9 @@ def test_config_shows_where_values_come_from(sotto):
     assert shown["config"]["batching"]["seconds"] == 30
     assert shown["sources"]["batching.seconds"] == "--set batching.seconds"
     assert shown["sources"]["corpus.speakers"] == "preset quick"
+    assert shown["meanings"]["privacy.clip_norm"].startswith("C")
     assert "default" in sotto("config", "show", "quick").stdout
+    assert " meaning " in sotto("config", "show", "quick", "--meaning").stdout
 
 
 def test_help_and_version(sotto):

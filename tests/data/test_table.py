@@ -64,7 +64,7 @@ def test_other_column_names_and_extra_columns(folder):
 def test_a_missing_column_names_those_that_are_there(folder):
     (folder / "t.csv").write_text("file,speaker,text\nx/one.wav,ann,hello\n")
     with pytest.raises(
-        DataError, match=r"has no column 'path'\. It has: file, speaker, text\. Name another with --path-column"
+        DataError, match=r"has no column 'path'\. It has: 'file', 'speaker', 'text'\. Name another with --path-column"
     ):
         build_manifest(Table(file=folder / "t.csv").read())
 

@@ -31,15 +31,26 @@ def list_presets(as_json: AsJson = False) -> None:
 
 
 @app.command("show")
-def show(preset: Preset, settings: Settings = None, as_json: AsJson = False) -> None:
+def show(
+    preset: Preset,
+    settings: Settings = None,
+    meaning: Annotated[bool, typer.Option("--meaning", help="Say what each key means instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Print the resolved configuration of PRESET, and where each value came from.
 
     Example: sotto config show tiny --set federated.central_steps=100
     """
     resolved = resolve(preset, *(settings or ()))
+    meanings = resolved.meanings()
     if as_json:
         sources = {key: source for key, _, source in resolved.rows()}
-        print_json({"preset": preset, "config": resolved.config.model_dump(mode="json"), "sources": sources})
+        document = {"preset": preset, "config": resolved.config.model_dump(mode="json"), "sources": sources}
+        print_json(document | {"meanings": meanings})
     else:
-        rows = [[key, "null" if value is None else str(value), source] for key, value, source in resolved.rows()]
-        print_table("", ["key", "value", "source"], rows, text_columns=3)
+        last = "meaning" if meaning else "source"
+        rows = [
+            [key, "null" if value is None else str(value), meanings.get(key, "") if meaning else source]
+            for key, value, source in resolved.rows()
+        ]
+        print_table("", ["key", "value", last], rows, text_columns=3)

@@ -237,7 +237,7 @@ def _rows(found: "Estimate") -> list[list[str]]:
         ],
         ["time of a central step", f"{_short(seconds['total'])} s: {waiting}"],
         ["busiest process", f"{found.imbalance:.2f} times the mean local work"],
-        ["GPU time" if found.device != "this machine" else "process time", _ranged(found, found.gpu_hours)],
+        ["GPU time" if found.device != "this machine" else "time of all processes", _ranged(found, found.gpu_hours)],
     ]
 
 

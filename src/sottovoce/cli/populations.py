@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli.arguments import AsJson, DryRun, Out, Seed
-from sottovoce.cli.console import ProgressDisplay, print_json, stdout
+from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, stdout
 from sottovoce.cli.statistics import print_statistics
 from sottovoce.data.merging import merge, merged_bytes
 from sottovoce.data.population import Population
@@ -73,6 +73,9 @@ def split(
     labels = _part_labels(opened.info.label, part_names, None if of_part else fraction)
     rows = [statistics_of(label, Population.of(opened, part)) for label, part in zip(labels, parts, strict=True)]
     print_statistics(rows, None, as_json)
+    for name, part in zip(part_names, parts, strict=True):
+        path = out / f"{name}.txt"
+        note(f"{path}: {counted(len(part), 'speaker')}. Use it as {selection.store}@{path}.")
 
 
 def _column_and_value(text: str) -> tuple[str, str]:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from sottovoce.distributed import Group
 
 Checkpoint = Annotated[
-    Path, typer.Argument(metavar="CHECKPOINT", help="A model.safetensors, a checkpoint's folder or a run's folder.")
+    Path,
+    typer.Argument(
+        metavar="CHECKPOINT", help="A model.safetensors, a checkpoint's folder or a run's folder (its best model)."
+    ),
 ]
 
 

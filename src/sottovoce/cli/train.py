@@ -186,10 +186,14 @@ class TrainingDisplay:
             self._said = now
 
     def _left(self, status: "Status", now: float) -> str:
-        """Return the time that is left, at the pace since the first step."""
+        """Return the time that is left, at the pace since the first step and within a limit on the time."""
         step, began = self._first or (status.step, now)
         done, left = status.step - step, status.steps - status.step
-        return f"  {round((now - began) / done * left)} s left" if done > 0 and left > 0 else ""
+        if done <= 0 or left <= 0:
+            return ""
+        seconds = (now - began) / done * left
+        allowed = seconds if status.seconds_allowed is None else status.seconds_allowed
+        return f"  {round(min(seconds, allowed))} s left"
 
     def say(self, message: str) -> None:
         """Print a message above the line."""

@@ -282,7 +282,8 @@ def _attack(spent: Spent) -> str:
     rows += [f"| {100 * rate:g} % | {_rounded_up(100 * best)} % |" for rate, best in rates.items()]
     return (
         "Someone who sees everything that was released, and knows all other users' audio, guesses whether one user "
-        "took part (the f-DP reading):\n\n" + "\n".join(rows) + "\n"
+        "took part (the f-DP reading). A user whom no cohort ever drew leaves no trace, and cannot be told from one "
+        "who is not in the population:\n\n" + "\n".join(rows) + "\n"
     )
 
 

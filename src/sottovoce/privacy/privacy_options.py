@@ -105,7 +105,7 @@ class Privacy(BaseModel):
     @model_validator(mode="after")
     def _bounds_have_a_norm(self) -> "Privacy":
         if self.clip_norm is None and (self.clipping != "none" or self.sigma_dp > 0):
-            raise ValueError("Expected clip_norm: clipping and noise are measured in it")
+            raise ValueError("Expected privacy.clip_norm: clipping and noise are measured in it. Give it with --set")
         if self.noise_analysis is not None and self.sigma_dp == 0:
             raise ValueError("Expected sigma_dp > 0 where noise_analysis is given")
         return self

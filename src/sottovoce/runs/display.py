@@ -15,6 +15,7 @@ class Status:
     wer: float | None  # on dev, at the last evaluation
     speed: str
     epsilon: float | None = None
+    seconds_allowed: float | None = None  # until a limit on the time ends the training; None without a limit
 
 
 class Display(Protocol):

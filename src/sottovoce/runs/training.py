@@ -165,7 +165,9 @@ class Training:
         self.progress = replace(self.progress, step=self.progress.step + 1)
         step = self.progress.step
         self.log.write(step, line)
-        self.context.display(Status(step, self.context.steps, loss, self.progress.last_wer, speed, epsilon))
+        deadline = self.stop.deadline
+        allowed = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        self.context.display(Status(step, self.context.steps, loss, self.progress.last_wer, speed, epsilon, allowed))
 
     def evaluate_or_save(self, *, evaluate_every: int, checkpoint_every: int) -> bool:
         """Evaluate or save where the number of steps calls for it; return whether the model was evaluated."""

@@ -52,7 +52,9 @@ def open_text(path: Path) -> TextIO:
 def _require_columns(path: Path, columns: list[str], required: dict[str, str]) -> None:
     for column, advice in required.items():
         if column not in columns:
-            raise DataError(f"{path} has no column {column!r}. It has: {', '.join(columns)}. {advice}")
+            present = ", ".join(map(repr, columns))
+            separated = " Columns are separated by tabs." if len(columns) == 1 else ""
+            raise DataError(f"{path} has no column {column!r}. It has: {present}.{separated} {advice}")
 
 
 def _read_tsv(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]:
