@@ -18,6 +18,7 @@ app = typer.Typer(
     help="Federated learning with user-level differential privacy for speech recognition.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode="markdown",  # joins the lines of a paragraph
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
