@@ -98,6 +98,7 @@ def test_splits_are_written_once_and_can_be_used(sotto, make_table, tmp_path):
         "data", "stats", store, "--speakers", out / "seed.txt", "--figure", tmp_path / "f.png", "--json"
     ).document
     assert part["subsets"][0]["hours"] == pytest.approx(rows[0]["hours"])
+    assert sotto("data", "split", store, "--fraction", "0.3", "--out", out).code == 0  # the same again: nothing to do
     assert "already exists" in sotto("data", "split", store, "--count", 2, "--out", out).error
     assert "exactly one of" in sotto("data", "split", store, "--out", tmp_path / "x").error
     assert "Expected --where" in sotto("data", "split", store, "--where", "x", "--out", tmp_path / "x").error

@@ -16,7 +16,8 @@ from sottovoce.data.splits import split_by_column, split_by_count, split_by_frac
 from sottovoce.data.statistics import statistics_of
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError
-from sottovoce.files import gigabytes, make_folder, require_free, write_json, written_whole
+from sottovoce.files import as_json as as_bytes
+from sottovoce.files import gigabytes, make_folder, require_free, written_whole
 
 _COPIED_BYTES_PER_SECOND = 200e6  # reading, writing and hashing on a typical disk
 
@@ -104,16 +105,18 @@ def _part_labels(label: str, names: list[str], fraction: str | None) -> list[str
 
 
 def _write_split(store: Store, out: Path, parts: dict[str, list[str]], method: Mapping[str, str | int]) -> None:
-    """Write the list of every part, and split.json; existing files are never overwritten."""
-    for name in ("split.json", *(f"{name}.txt" for name in parts)):
-        if (out / name).exists():
-            raise DataError(f"{out / name} already exists. Choose another --out.")
-    make_folder(out)
-    for name, part in parts.items():
-        with written_whole(out / f"{name}.txt") as file:
-            file.write("".join(f"{speaker}\n" for speaker in part).encode())
+    """Write the list of every part, and split.json; existing files are never overwritten, only confirmed."""
+    contents = {f"{name}.txt": "".join(f"{speaker}\n" for speaker in part).encode() for name, part in parts.items()}
     sizes = {name: len(part) for name, part in parts.items()}
-    write_json(out / "split.json", {"store": store.info.hash, "method": method, "speakers": sizes})
+    contents["split.json"] = as_bytes({"store": store.info.hash, "method": method, "speakers": sizes})
+    for name, content in contents.items():
+        if (out / name).exists() and (out / name).read_bytes() != content:
+            raise DataError(f"{out / name} already exists, with another content. Choose another --out.")
+    make_folder(out)
+    for name, content in contents.items():
+        if not (out / name).exists():
+            with written_whole(out / name) as file:
+                file.write(content)
 
 
 def merge_stores(

@@ -40,10 +40,10 @@ def run_preparation(
         store = prepare(corpus, out, joining=joining, max_rejected=max_rejected, workers=workers, progress=progress)
     if existed:
         note(f"{out} already exists, made from the same corpus with the same options: nothing was done.")
-    _print_summary(store, time.monotonic() - started, as_json)
+    _print_summary(store, time.monotonic() - started, as_json, worked=not existed)
 
 
-def _print_summary(store: Store, elapsed: float, as_json: bool) -> None:
+def _print_summary(store: Store, elapsed: float, as_json: bool, *, worked: bool) -> None:
     info = store.info
     reasons = Counter(str(rejection.reason) for rejection in read_rejected(store.path))
     if as_json:
@@ -67,9 +67,9 @@ def _print_summary(store: Store, elapsed: float, as_json: bool) -> None:
         ["hours", f"{info.seconds / 3600:.2f}"],
         ["rejected", f"{info.rejected:,}"],
         *([f"  {reason}", f"{count:,}"] for reason, count in reasons.most_common()),
-        ["elapsed seconds", f"{elapsed:.1f}"],
-        ["times real time", f"{info.seconds / elapsed:.0f}"],
     ]
+    if worked:
+        rows += [["elapsed seconds", f"{elapsed:.1f}"], ["times real time", f"{info.seconds / elapsed:.0f}"]]
     print_table(f"{store.path} ({info.label})", ["", ""], rows)
     if info.rejected:
         note(f"The rejected utterances and the reasons are in {store.path / REJECTED}.")
