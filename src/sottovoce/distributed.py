@@ -13,6 +13,7 @@ import pickle
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -205,14 +206,20 @@ def run_workers(function: Callable[..., None], arguments: tuple[Any, ...], worke
 
 
 class _StopRequests:
-    """Forwards SIGTERM and the first Ctrl-C to the workers, as a request to finish the step and save."""
+    """Forwards SIGTERM and the first Ctrl-C to the workers, as a request to finish the step and save.
+
+    In a thread other than the main one this does nothing: Python delivers signals to the main thread alone.
+    """
 
     def __init__(self, processes: Sequence[BaseProcess]) -> None:
         self.interrupted = False
         self._processes = processes
-        self._before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+        self._before = {number: signal.getsignal(number) for number in numbers}
 
     def __enter__(self) -> None:
+        if not self._before:
+            return
         signal.signal(signal.SIGTERM, self._forward)
         if self._before[signal.SIGINT] is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._forward)

@@ -70,6 +70,9 @@ def start_worker_server(workers: int) -> None:
     """Let the server of `worker_context` load torch already, while this process loads it too."""
     if workers == 1 or under_torchrun() or worker_context().get_start_method() != "forkserver":
         return
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may change handlers
+        forkserver.ensure_running()
+        return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server inherits it: Ctrl-C must not stop its loading
     try:
         forkserver.ensure_running()
