@@ -264,7 +264,11 @@ def test_epsilon_is_rounded_up():
         ),
         ({"population": 7_000_000, "sigma_dp": 1e-5, "central_steps": 2000, "epsilon": 10.0}, "cohort_size", 69.5e3),
         ({"population": 69_506_000, "cohort_size": 204_800, "sigma_dp": 3e-6, "central_steps": 2034}, "epsilon", 6.295),
-        ({"population": 69_506_000, "cohort_size": 204_800, "sigma_dp": 3e-6, "epsilon": 6.295}, "central_steps", 2034),
+        pytest.param(
+            {"population": 69_506_000, "cohort_size": 204_800, "sigma_dp": 3e-6, "epsilon": 6.295},
+            *("central_steps", 2034),
+            marks=pytest.mark.slow,
+        ),
         ({"cohort_size": 204_800, "sigma_dp": 1e-5, "central_steps": 2000, "epsilon": 0.05}, "population", 482e6),
         ({"population": 69_506_000, "cohort_size": 204_800, "central_steps": 2034, "epsilon": 6.295}, "sigma_dp", 3e-6),
     ],
