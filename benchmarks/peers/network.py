@@ -69,7 +69,7 @@ class Ours(nn.Module):
     def __init__(self, item: Item, tokens: int) -> None:
         """Make our encoder."""
         from sottovoce.model.transformer import Transformer  # noqa: PLC0415 - only where it is installed
-        from sottovoce.model.transformer_options import TransformerOptions  # noqa: PLC0415
+        from sottovoce.model.transformer_options import TransformerOptions  # noqa: PLC0415 - likewise
 
         super().__init__()
         options = TransformerOptions(

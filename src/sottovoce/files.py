@@ -161,4 +161,4 @@ def make_folder(path: Path) -> None:
 def read_packaged_table(kind: type[_Row], place: str) -> list[_Row]:
     """Return the rows of a CSV file of this package; its columns are the fields of the dataclass `kind`."""
     text = (resources.files("sottovoce") / place).read_text(encoding="utf-8")
-    return TypeAdapter(list[kind]).validate_python(list(csv.DictReader(text.splitlines())))  # type: ignore[valid-type]
+    return TypeAdapter(list[kind]).validate_python(list(csv.DictReader(text.splitlines())))  # type: ignore[valid-type] # a type at run time

@@ -58,7 +58,11 @@ def _die_after(sentinel: int) -> None:
 
 
 def worker_context() -> ForkServerContext | SpawnContext:
-    """Return how to start workers that need torch: forked from a server that has loaded it once, where there is one."""
+    """Return how to start workers that need torch: forked from a server that has loaded it once, where there is one.
+
+    The server starts once in the life of a process. Workers have the environment variables and the standard output
+    that this process had then.
+    """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")

@@ -95,15 +95,19 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
 
 
 def _say_first(training: Training, users: int) -> None:
-    """Say, before the first step, where there is no guarantee and where K is not the store's number of users."""
+    """Say, before the first step, where there is no guarantee and where K is not the store's number of users.
+
+    The number of users is private, so without diagnostics nothing is said about it.
+    """
     context = training.context
     config = context.resolved.config
     if training.progress.step >= context.steps:
         return
     if config.privacy.void is not None:
         context.display.say(f"No privacy guarantee: {config.privacy.void}.")
-    for note in population_notes(config.participation, users):
-        context.display.say(f"Note: {note}")
+    if config.privacy.diagnostics:
+        for note in population_notes(config.participation, users):
+            context.display.say(f"Note: {note}")
 
 
 def _make_engine(

@@ -46,8 +46,9 @@ def _steps_picture(learners: Sequence[RunGroup], references: Sequence[RunGroup])
             axes.axhline(100 * _mean(group.wers("dev")), color=group.colour, linestyle="--", linewidth=1.2)
         axes.set_xlabel("step" if central else "central step")
         axes.set_ylabel("WER on dev, %")
-        if min(axes.get_xlim()) == max(axes.get_xlim()) or axes.get_xlim()[1] - axes.get_xlim()[0] < 2:
-            axes.set_xlim(0, None)  # a single evaluation
+        first, last = axes.get_xlim()
+        if last - first < 2:  # a single evaluation
+            axes.set_xlim(0, last)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
         axes.set_ylim(0, 1.06 * axes.get_ylim()[1])
 
