@@ -10,6 +10,12 @@ from torch import Tensor, nn
 BINS = 80
 
 
+def ctc(scores: Tensor, outputs: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
+    """Return the mean CTC loss of the rows that have a target."""
+    log_probs = scores[: len(lengths)].log_softmax(-1).transpose(0, 1)
+    return F.ctc_loss(log_probs, targets, outputs[: len(lengths)], lengths, reduction="none").mean()
+
+
 class Block(nn.Module):
     """A transformer block with the norms first and no biases in its matrices."""
 
@@ -44,9 +50,9 @@ class Network(nn.Module):
         self.rates = torch.exp(torch.arange(0, item.width, 2) * (-math.log(10000) / item.width))
 
     def loss(self, features: Tensor, frames: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        """Return the mean CTC loss of the utterances; rows beyond `frames` are padding."""
-        real = torch.arange(features.shape[1]) < F.pad(frames, (0, len(features) - len(frames)))[:, None]
-        count = real.sum(1).clamp(min=1)[:, None, None] * BINS
+        """Return the mean CTC loss of the utterances; rows beyond the targets are padding."""
+        real = torch.arange(features.shape[1]) < frames[:, None]
+        count = real.sum(1)[:, None, None] * BINS
         mask = real[..., None]
         mean = (features * mask).sum((1, 2), keepdim=True) / count
         centred = (features - mean) * mask
@@ -56,11 +62,10 @@ class Network(nn.Module):
         angles = torch.arange(x.shape[1])[:, None] * self.rates
         x = x + torch.cat([angles.sin(), angles.cos()], dim=1)
         outputs = (frames - 1) // 3 + 1
-        padding = torch.arange(x.shape[1]) >= F.pad(outputs, (0, len(features) - len(frames)), value=1)[:, None]
+        padding = torch.arange(x.shape[1]) >= outputs[:, None]
         for block in self.blocks:
             x = block(x, padding)
-        scores = self.output(self.norm(x))[: len(frames)].log_softmax(-1).transpose(0, 1)
-        return F.ctc_loss(scores, targets, outputs, lengths, reduction="none").mean()
+        return ctc(self.output(self.norm(x)), outputs, targets, lengths)
 
 
 class Ours(nn.Module):
@@ -85,10 +90,8 @@ class Ours(nn.Module):
             self.encoder.initialise(torch.Generator().manual_seed(0))
 
     def loss(self, features: Tensor, frames: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        """Return the mean CTC loss of the utterances."""
-        scores, outputs = self.encoder(features, frames)
-        log_probs = scores.log_softmax(-1).transpose(0, 1)
-        return F.ctc_loss(log_probs, targets, outputs, lengths, reduction="none").mean()
+        """Return the mean CTC loss of the utterances; rows beyond the targets are padding."""
+        return ctc(*self.encoder(features, frames), targets, lengths)
 
 
 def make_network(item: Item, tokens: int) -> nn.Module:

@@ -43,7 +43,7 @@ def main() -> None:
                 optimizer.zero_grad()
                 network.loss(*batch).backward()
                 measured.learning += time.perf_counter() - began
-                measured.frames += int(batch[1].sum())
+                measured.frames += int(batch[1][: len(batch[3])].sum())
                 torch.nn.utils.clip_grad_norm_(parameters, GRADIENT_CLIP)
                 optimizer.step()
             with torch.no_grad():

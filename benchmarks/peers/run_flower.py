@@ -49,7 +49,7 @@ def train(message: Message, context: Context) -> Message:
         optimizer.zero_grad()
         network.loss(*batch).backward()
         learning += time.perf_counter() - began
-        frames += int(batch[1].sum())
+        frames += int(batch[1][: len(batch[3])].sum())
         torch.nn.utils.clip_grad_norm_(network.parameters(), GRADIENT_CLIP)
         optimizer.step()
     figures = MetricRecord({"num-examples": 1, "learning": learning, "frames": frames})

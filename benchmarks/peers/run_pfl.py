@@ -66,7 +66,7 @@ def timed(network: torch.nn.Module, measured: Measured) -> Callable[..., torch.T
         began = time.perf_counter()
         result = loss(*batch)
         measured.learning += time.perf_counter() - began
-        measured.frames += int(batch[1].sum())
+        measured.frames += int(batch[1][: len(batch[3])].sum())
         return result
 
     def timed_backward(tensor: torch.Tensor, *rest: Any, **options: Any) -> None:

@@ -22,12 +22,15 @@ class Speech:
         self.schedule: list[list[tuple[str, list[list[int]]]]] = json.loads((folder / "schedule.json").read_text())
 
     def padded(self, utterances: list[int], longest: int | None = None, rows: int | None = None) -> Batch:
-        """Return features, frames, targets and their lengths, padded to the longest utterance or to what is given."""
+        """Return features, frames, targets and their lengths, padded to the longest utterance or to what is given.
+
+        Rows that are padding have one frame and no target: there are as many targets as utterances.
+        """
         frames = [int(self.starts[place + 1] - self.starts[place]) for place in utterances]
         lengths = [int(self.target_starts[place + 1] - self.target_starts[place]) for place in utterances]
         count = rows or len(utterances)
         features = torch.zeros(count, longest or max(frames), self.features.shape[1])
-        targets = torch.zeros(count, max(lengths), dtype=torch.long)
+        targets = torch.zeros(len(utterances), max(lengths), dtype=torch.long)
         for row, place in enumerate(utterances):
             features[row, : frames[row]] = torch.from_numpy(
                 self.features[self.starts[place] : self.starts[place + 1]].astype(np.float32)
@@ -35,4 +38,4 @@ class Speech:
             targets[row, : lengths[row]] = torch.from_numpy(
                 self.targets[self.target_starts[place] : self.target_starts[place + 1]]
             )
-        return features, torch.tensor(frames), targets, torch.tensor(lengths)
+        return features, torch.tensor(frames + [1] * (count - len(frames))), targets, torch.tensor(lengths)
