@@ -54,6 +54,10 @@ class Streams:
         """Return one stream."""
         return stream(self.seed, name, *self.keys, *more)
 
+    def seed_of(self, name: str, *more: int) -> int:
+        """Return a seed of 62 bits for a generator that is not NumPy's."""
+        return int.from_bytes(_digest(self.seed, name, (*self.keys, *more))[:8]) >> 2
+
 
 def rank(seed: int, name: str, items: Iterable[str]) -> list[str]:
     """Return the items in a random order that depends only on the seed, the name and each item itself.

@@ -61,6 +61,8 @@ class PaddedBatch:
 
 def epoch(rows: IntArray, frames: IntArray, options: Batching, rng: np.random.Generator) -> list[Batch]:
     """Return the batches of one pass over a user's utterances; frames[i] is the length of rows[i]."""
+    if len(rows) == 1:
+        return [Batch((rows,))]
     chosen = _within_limit(frames, options.max_seconds_per_user, rng)
     by_length = chosen[np.argsort(-frames[chosen], kind="stable")]
     groups = cut_by_budget(frames[by_length], options.seconds * FRAMES_PER_SECOND)

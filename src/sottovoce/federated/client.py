@@ -90,7 +90,8 @@ class Client:
 
     def start_(self, recogniser: Recogniser, theta: Tensor, step: int, user: str) -> LocalState:
         """Put the model where local work begins; return the state of the local rule."""
-        recogniser.encoder.train()
+        if not recogniser.encoder.training:
+            recogniser.encoder.train()
         recogniser.flat.load_(theta)
         state = self.local.rule.start(theta, user, step)
         state.user, state.t, state.local_lr, state.steps = user, step, self.local.lr, 0

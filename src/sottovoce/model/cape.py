@@ -5,6 +5,7 @@ is shifted by one draw from U(-30 s, 30 s); local shifts and scaling are not use
 sin(position * f_i + (pi / 2) * (i mod 2)) with f_i = 30 * 10000^(-2 * floor(i / 2) / d).
 """
 
+import functools
 import math
 
 import torch
@@ -23,8 +24,14 @@ def centred_positions(outputs: Tensor, longest: int, dtype: torch.dtype) -> Tens
 
 def embed(positions: Tensor, width: int) -> Tensor:
     """Return the embedding (rows, places, width) of positions in seconds."""
-    channel = torch.arange(width, device=positions.device)
+    frequency, phase = _waves(width, positions.dtype, positions.device)
+    return torch.addcmul(phase, positions[..., None], frequency).sin_()
+
+
+@functools.cache
+def _waves(width: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the frequency and the phase of every channel."""
+    channel = torch.arange(width, device=device)
     exponent = -2.0 * torch.div(channel, 2, rounding_mode="floor") / width
-    frequency = 30.0 * torch.pow(torch.tensor(10_000.0, dtype=positions.dtype), exponent.to(positions.dtype))
-    phase = (math.pi / 2) * (channel % 2).to(positions.dtype)
-    return torch.sin(positions[..., None] * frequency.to(positions.device) + phase)
+    frequency = 30.0 * torch.pow(torch.tensor(10_000.0, dtype=dtype, device=device), exponent.to(dtype))
+    return frequency, (math.pi / 2) * (channel % 2).to(dtype)

@@ -28,21 +28,13 @@ PartitionName = Literal["tensor", "block", "kind"]
 
 
 @dataclass(frozen=True)
-class Piece:
-    """The part of a tensor that lies in a chunk, counted from the chunk's beginning."""
-
-    tensor: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
 class Chunk:
-    """A range of a flat vector, and the tensors in it."""
+    """A range of a flat vector, and the tensors that have a part in it."""
 
     first: int
     last: int
-    pieces: tuple[Piece, ...]
+    tensors: tuple[int, ...]
+    sizes: list[int]  # of their parts
 
     @property
     def size(self) -> int:
@@ -101,6 +93,8 @@ class Partition:
             squares = self._squares(vector)
         else:
             squares = torch.stack(torch._foreach_norm(_cut(vector, self.tensor_sizes), 2)).double().square()
+        if len(self) == len(self.tensors):
+            return squares.sqrt()
         layer = torch.tensor(self.tensor_layers, device=vector.device)
         return torch.zeros(len(self), dtype=torch.float64, device=vector.device).index_add_(0, layer, squares).sqrt()
 
@@ -108,13 +102,12 @@ class Partition:
         """Return the sum of squares of every tensor, squared and added up in float64."""
         chunks = self.chunks(vector.device)
         wide = torch.empty(max(chunk.size for chunk in chunks), dtype=torch.float64, device=vector.device)
-        sums: list[list[Tensor]] = [[] for _ in self.tensors]
+        sums: list[Tensor | float] = [0.0] * len(self.tensors)
         for chunk in chunks:
             part = wide[: chunk.size].copy_(vector[chunk.first : chunk.last])
-            for piece in chunk.pieces:
-                own = part[piece.first : piece.last]
-                sums[piece.tensor].append(torch.dot(own, own))
-        return torch.stack([parts[0] if len(parts) == 1 else torch.stack(parts).sum() for parts in sums])
+            for tensor, piece in zip(chunk.tensors, torch.split(part, chunk.sizes), strict=True):
+                sums[tensor] = torch.dot(piece, piece) + sums[tensor]
+        return torch.stack([sum_ for sum_ in sums if isinstance(sum_, Tensor)])
 
     def chunks(self, device: torch.device) -> tuple["Chunk", ...]:
         """Return the vector cut into chunks that stay in a CPU's cache while several operations pass over them."""
@@ -279,13 +272,14 @@ def _chunks(sizes: Sequence[int], size: int) -> Iterator[Chunk]:
     ends = list(itertools.accumulate(sizes))
     tensor = 0
     for first in range(0, ends[-1], size):
-        last = min(first + size, ends[-1])
-        pieces, place = [], first
+        place, last = first, min(first + size, ends[-1])
+        tensors, parts = [], []
         while place < last:
             end = min(ends[tensor], last)
-            pieces.append(Piece(tensor, place - first, end - first))
+            tensors.append(tensor)
+            parts.append(end - place)
             tensor, place = tensor + (end == ends[tensor]), end
-        yield Chunk(first, last, tuple(pieces))
+        yield Chunk(first, last, tuple(tensors), parts)
 
 
 def _cut(vector: Tensor, sizes: Sequence[int]) -> list[Tensor]:

@@ -44,7 +44,7 @@ def prepare_micro(
     if augment is not None:
         augment_(batch.features, batch.frames, augment, streams.of("specaugment", place))
     choices = encoder.draw_micro(streams, place, len(rows))
-    return Micro(batch, choices, int(streams.of("dropout", place).integers(2**62)))
+    return Micro(batch, choices, streams.seed_of("dropout", place))
 
 
 def add_gradient(recogniser: Recogniser, micro: Micro, choices: Choices, weight: float) -> Tensor:

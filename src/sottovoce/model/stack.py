@@ -46,6 +46,8 @@ class Stack(FrontEnd):
 
     def draw_batch(self, streams: Streams) -> Choices:
         """Choose the blocks that are not dropped."""
+        if self.options.layer_drop == 0:
+            return {}
         return {KEPT: streams.of("layer-drop").random(self.options.blocks) >= self.options.layer_drop}
 
     def draw_micro(self, streams: Streams, place: int, rows: int) -> Choices:

@@ -68,7 +68,7 @@ def _add_scaled_(total: Tensor, delta: Tensor, scales: Sequence[float], partitio
     for chunk in chunks:
         scaled, rounded = wide[: chunk.size], whole[: chunk.size]
         scaled.copy_(delta[chunk.first : chunk.last])
-        for piece in chunk.pieces:
-            scaled[piece.first : piece.last].mul_(scales[partition.tensor_layers[piece.tensor]])
+        for tensor, piece in zip(chunk.tensors, torch.split(scaled, chunk.sizes), strict=True):
+            piece.mul_(scales[partition.tensor_layers[tensor]])
         rounded.copy_(scaled)  # a conversion to integers drops the fraction
         total[chunk.first : chunk.last].add_(rounded)
