@@ -113,8 +113,8 @@ def test_how_far_users_lie_apart(users, privacy, participation):
     run = engine(users, local, Privacy(**privacy), Participation(population=4, sampling="everyone", **participation))
     seen, layers = inside(run.step(0, 1.0)), run.mechanism.partition
     if participation.get("weight") == "seconds":
-        weights = users.seconds_by_user().clip(max=2.0) / 2.0
-        weights = torch.tensor([math.floor(weight * 2**20) / 2**20 for weight in weights])
+        seconds = [users.store.frames_of(users.rows_of(user)).sum() / 100 for user in range(4)]
+        weights = torch.tensor([math.floor(min(one / 2.0, 1.0) * 2**20) / 2**20 for one in seconds])
     else:
         weights = torch.ones(4)
     weights = weights.double() / weights.sum()
