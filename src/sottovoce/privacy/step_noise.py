@@ -22,7 +22,7 @@ from torch import Tensor
 
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.mechanism import Mechanism
-from sottovoce.privacy.noise import IndependentNoise, NoiseState
+from sottovoce.privacy.noise import IndependentNoise, NoiseMechanism, NoiseState
 
 PIECE = 1 << 18  # coordinates of one random stream
 _ADDED_AT_ONCE = 1 << 22  # coordinates: a GPU needs no second vector
@@ -47,7 +47,7 @@ class NoiseRequest:
     def cuts(self, processes: int) -> list[int]:
         """Return where to cut the vector, so that process r draws from cut r to cut r + 1.
 
-        The leader has the smallest share, and all of it where the noise is not independent.
+        Everyone draws as many pieces, or one more than the leader. Noise that is not independent is all the leader's.
         """
         if not isinstance(self.mechanism.privacy.noise, IndependentNoise):
             return [0] + [self.size] * processes
@@ -56,21 +56,26 @@ class NoiseRequest:
 
     def draw(self, start: int, stop: int, room: int) -> "Generator[None, None, NoisePart]":
         """Draw the noise from one cut to another, piece by piece, at the beginning of a vector of size `room`."""
-        mechanism, noise = self.mechanism, self.mechanism.privacy.noise
-        if isinstance(noise, IndependentNoise):
-            part = NoisePart(torch.empty(room, dtype=torch.int64), self.state)
-            for first in range(start, stop, PIECE):
-                piece = part.vector.numpy()[part.drawn : part.drawn + min(PIECE, stop - first)]
-                self._draw_piece(noise, first, piece)
-                part.drawn += len(piece)
-                yield
-            return part
-        part = NoisePart(torch.zeros(room, dtype=torch.int64, device=self.device), self.state, stop - start)
-        if part.drawn:
-            rng = mechanism.randomness(self.seed, "noise", self.t, self.attempt)
-            stds, partition = mechanism.noise_stds, mechanism.partition
-            part.next_state = noise.add_(part.vector, stds=stds, partition=partition, rng=rng, state=self.state)
+        noise = self.mechanism.privacy.noise
+        if not isinstance(noise, IndependentNoise):
+            return self._draw_whole(noise) if start < stop else self._nothing(room)
+        part = self._nothing(room)
+        for first in range(start, stop, PIECE):
+            piece = part.vector.numpy()[part.drawn : part.drawn + min(PIECE, stop - first)]
+            self._draw_piece(noise, first, piece)
+            part.drawn += len(piece)
+            yield
         return part
+
+    def _nothing(self, room: int) -> "NoisePart":
+        return NoisePart(torch.empty(room, dtype=torch.int64), self.state)
+
+    def _draw_whole(self, noise: NoiseMechanism) -> "NoisePart":
+        vector = torch.zeros(self.size, dtype=torch.int64, device=self.device)
+        stds, partition = self.mechanism.noise_stds, self.mechanism.partition
+        rng = self.mechanism.randomness(self.seed, "noise", self.t, self.attempt)
+        next_state = noise.add_(vector, stds=stds, partition=partition, rng=rng, state=self.state)
+        return NoisePart(vector, next_state, drawn=self.size)
 
     def _draw_piece(self, noise: IndependentNoise, first: int, out: npt.NDArray[np.int64]) -> None:
         rng = self.mechanism.randomness(self.seed, "noise", self.t, self.attempt, first // PIECE)
@@ -105,9 +110,7 @@ class DrawnNoise:
     def __init__(self, request: NoiseRequest, whole: NoisePart) -> None:
         """Take noise for every coordinate; raise PrivacyError where some is missing."""
         if not request.size == whole.drawn == whole.vector.numel():
-            raise PrivacyError(
-                f"Expected noise for {request.size} coordinates, not {whole.drawn}. Nothing is released."
-            )
+            raise PrivacyError(f"Noise was drawn for {whole.drawn} of {request.size} coordinates. Nothing is released.")
         self.request = request
         self.next_state = whole.next_state
         self._vector = whole.vector
@@ -120,18 +123,17 @@ class DrawnNoise:
 
     def add_to_(self, total: Tensor, t: int) -> None:
         """Add the noise to the integer sum of step t; raise PrivacyError if it was used before or is another step's."""
-        if self._used or t != self.request.t:
-            raise PrivacyError(
-                f"Step {t} has no noise of its own: this is the noise of step {self.request.t}"
-                f"{', which was used before' if self._used else ''}. Draw noise for every release."
-            )
+        if t != self.request.t:
+            raise PrivacyError(f"Step {t} cannot use the noise of step {self.request.t}. Draw noise for every step.")
+        if self._used:
+            raise PrivacyError(f"The noise of step {t} was used before. Draw noise for every release.")
         self._used = True
         self._add_(total, 1)
 
     def take_back_(self, total: Tensor) -> "DrawnNoise":
         """Subtract the noise from the sum it was added to; return noise of the next attempt, drawn by this process."""
         self._add_(total, -1)
-        self._vector = self._vector[:0]
+        self._vector = torch.empty(0, dtype=torch.int64)
         return draw_noise(replace(self.request, attempt=self.request.attempt + 1))
 
     def _add_(self, total: Tensor, sign: int) -> None:

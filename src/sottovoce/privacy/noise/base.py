@@ -9,8 +9,9 @@ tensors that it is given and does not load torch when a preset is read.
 - `spent` says what a number of releases costs. For independent noise that is the same event many times; noise that is
   correlated over releases may be one event for the whole run.
 
-The leading process draws such noise alone, in a thread while users train. `IndependentNoise`, which only draws numbers
-of a given standard deviation, is shared among all processes.
+The leading process draws such noise alone. `IndependentNoise`, which only draws numbers of a given standard deviation,
+is shared among all processes. Both happen in a thread while users train, so all randomness must come from `rng`:
+torch's own generators belong to the training.
 
 The state is secret: whoever knows it may subtract the noise. It is stored apart from the model, in a file that only its
 owner can read.
