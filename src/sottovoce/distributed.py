@@ -120,8 +120,8 @@ class Group:
     def parts_to_leader_(self, vector: Tensor, cuts: Sequence[int], tag: int) -> int:
         """Fill the leader's vector from cut r to cut r + 1 with the vector of process r; return how much was filled.
 
-        The vectors lie on the CPU. `tag` is a number that must be the same on all processes. The leader's own part is
-        left as it is.
+        The vectors lie on the CPU. The leader's own part is left as it is. A thread may call this beside other
+        collectives: messages find each other by their `tag`, a number that no other message has at that time.
         """
         received = 0
         for rank, (start, stop) in enumerate(itertools.pairwise(cuts)):

@@ -1,7 +1,7 @@
-"""The noise of one step, drawn while users train: every process draws its part in a thread, and the leader gets all.
+"""The noise of one step, drawn while users train: a thread of every process draws a part and sends it to the leader.
 
-A process sends its part to the leader and erases it before the release is broadcast. So only the leader ever holds the
-noise and the noised sum at once, and with them the sum without noise.
+A process erases its part before the release is broadcast. So only the leader ever holds the noise and the noised sum at
+once, and with them the sum without noise.
 """
 
 from collections.abc import Generator
@@ -34,7 +34,11 @@ class NoiseDrawing:
 
     def _draw(self) -> Generator[None, None, NoisePart]:
         start, stop = self._cuts[self._group.rank : self._group.rank + 2]
-        return self._request.draw(start, stop, self._request.size if self._leads else stop - start)
+        part = yield from self._request.draw(start, stop, self._request.size if self._leads else stop - start)
+        part.drawn += self._group.parts_to_leader_(part.vector, self._cuts, tag=self._request.t)
+        if not self._leads:
+            part.vector.zero_()
+        return part
 
     def collected(self) -> DrawnNoise | None:
         """Wait for all parts and return the noise; None on processes other than the leader.
@@ -44,8 +48,4 @@ class NoiseDrawing:
         if self._background is None:
             return None
         part = self._background.result()
-        part.drawn += self._group.parts_to_leader_(part.vector, self._cuts, tag=self._request.t)
-        if self._leads:
-            return DrawnNoise(self._request, part)
-        part.vector.zero_()
-        return None
+        return DrawnNoise(self._request, part) if self._leads else None
