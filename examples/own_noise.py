@@ -21,11 +21,11 @@ class Stepped(sv.NoiseMechanism):
     def start(self, theta):
         return sv.NoiseState({"releases": theta.new_zeros(1)})
 
-    def add_(self, total, *, stds, partition, rng, state, sign=1):
+    def add_(self, total, *, stds, partition, rng, state):
         done = state.vectors["releases"]
         scale = self.factor if int(done) < self.first else 1.0
         scaled = [scale * std for std in stds]
-        sv.Gaussian().add_(total, stds=scaled, partition=partition, rng=rng, state=state, sign=sign)
+        sv.Gaussian().add_(total, stds=scaled, partition=partition, rng=rng, state=state)
         return sv.NoiseState({"releases": done + 1})
 
     def spent(self, z, sampling_prob, adjacency, releases):

@@ -16,10 +16,10 @@ class Cancelling(NoiseMechanism):
     def start(self, theta):
         return NoiseState({"last": torch.zeros(len(theta), dtype=torch.int64)})
 
-    def add_(self, total, *, stds, partition, rng, state, sign=1):
+    def add_(self, total, *, stds, partition, rng, state):
         fresh = torch.zeros_like(total)
         Gaussian().add_(fresh, stds=stds, partition=partition, rng=rng, state=NoiseState())
-        total.add_(fresh - state.vectors["last"] // 2, alpha=sign)
+        total.add_(fresh - state.vectors["last"] // 2)
         return NoiseState({"last": fresh})
 
     def spent(self, z, sampling_prob, adjacency, releases):

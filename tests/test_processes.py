@@ -1,10 +1,11 @@
+import itertools
 import subprocess
 import sys
 
 import pytest
 
 from sottovoce.errors import SottoError
-from sottovoce.processes import map_ordered
+from sottovoce.processes import Background, map_ordered
 from worker_tasks import die, fail_at_three, slow_first
 
 
@@ -63,3 +64,28 @@ def test_a_script_without_a_guard_gets_one_clear_line(call, make_store, tmp_path
         "In a script, work with several workers starts below `if __name__ == '__main__':`. Add that line.\n"
     )
     assert ran.stderr == ""
+
+
+def counting(steps, taken):
+    """Take steps, one at a time; fail at a negative number."""
+    for number in steps:
+        taken.append(number)
+        if number < 0:
+            raise ValueError("negative")
+        yield
+    return len(taken)
+
+
+def test_background_work_returns_its_result_raises_its_error_and_can_be_stopped():
+    assert Background(counting(range(5), [])).result() == 5
+    failing = Background(counting([0, -1], []))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="negative"):
+            failing.result()
+    taken = []
+    endless = Background(counting(itertools.count(), taken))
+    endless.stop()
+    steps = len(taken)
+    with pytest.raises(RuntimeError, match="stopped before its end"):
+        endless.result()
+    assert len(taken) == steps

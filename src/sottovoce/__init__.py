@@ -16,7 +16,7 @@
     model         Encoder, EncoderOptions, Partition
     optimizer     Optimizer, State
     local rule    LocalRule, LocalState
-    noise         NoiseMechanism, NoiseState, Event
+    noise         NoiseMechanism, IndependentNoise, NoiseState, Event
     corpus        CorpusSpec, Corpus, Entry, Rejection, Reason
     backend       Aggregator, AggregatorContext, Collected
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sottovoce.optim import AdaGrad, Adam, Lamb, Lars, Optimizer, Schedule, Sgd, State
     from sottovoce.privacy.accounting import Event
     from sottovoce.privacy.epsilons import Epsilons
-    from sottovoce.privacy.noise import Gaussian, NoiseMechanism, NoiseState
+    from sottovoce.privacy.noise import Gaussian, IndependentNoise, NoiseMechanism, NoiseState
     from sottovoce.privacy.planner import Plan
     from sottovoce.reports import report
     from sottovoce.runs.folder import Run
@@ -74,6 +74,7 @@ __all__ = [
     "Event",
     "FedProx",
     "Gaussian",
+    "IndependentNoise",
     "Joining",
     "Lamb",
     "Lars",
@@ -137,7 +138,7 @@ __getattr__ = lazy_names(
         "optim": "AdaGrad Adam Lamb Lars Optimizer Schedule Sgd State",
         "privacy.accounting": "Event",
         "privacy.epsilons": "Epsilons",
-        "privacy.noise": "Gaussian NoiseMechanism NoiseState",
+        "privacy.noise": "Gaussian IndependentNoise NoiseMechanism NoiseState",
         "privacy.planner": "Plan",
         "reports": "report",
         "runs.folder": "Run",

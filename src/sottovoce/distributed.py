@@ -6,6 +6,7 @@ workers, which only lost their peer, print nothing.
 """
 
 import contextlib
+import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -115,6 +116,24 @@ class Group:
         with _together():
             dist.all_gather(rows, vector)
         return torch.stack(rows)
+
+    def parts_to_leader_(self, vector: Tensor, cuts: Sequence[int], tag: int) -> int:
+        """Fill the leader's vector from cut r to cut r + 1 with the vector of process r; return how much was filled.
+
+        The vectors lie on the CPU. The leader's own part is left as it is. A thread may call this beside other
+        collectives: messages find each other by their `tag`, a number that no other message has at that time.
+        """
+        received = 0
+        for rank, (start, stop) in enumerate(itertools.pairwise(cuts)):
+            if rank == 0 or start == stop or self.rank not in (0, rank):
+                continue
+            with _together():
+                if self.leads:
+                    dist.recv(vector[start:stop], src=rank, tag=tag)
+                    received += stop - start
+                else:
+                    dist.send(vector, dst=0, tag=tag)
+        return received
 
     def gather(self, item: Result) -> list[Result]:
         """Return every process' item, in the order of ranks."""

@@ -10,13 +10,13 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection, forkserver
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
-from typing import NoReturn, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from sottovoce.errors import ConfigError, SottoError
 
@@ -166,6 +166,42 @@ def ahead(items: Iterable[Task], depth: int) -> Iterator[Task]:
     finally:
         stopped.set()
         thread.join()
+
+
+class Background(Generic[Result]):
+    """Work that a thread does, step by step: it begins at once, `result` waits for it, and `stop` ends it early."""
+
+    def __init__(self, work: Generator[object, None, Result]) -> None:
+        """Begin; the work's return value is the result."""
+        self._work = work
+        self._outcome: list[Result] = []
+        self._error: BaseException | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                next(self._work)
+        except StopIteration as end:
+            self._outcome.append(end.value)
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Result:
+        """Wait for the work and return its result; raise its error, or RuntimeError where it was stopped."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        if not self._outcome:
+            raise RuntimeError("The work was stopped before its end.")
+        return self._outcome[0]
+
+    def stop(self) -> None:
+        """End the work after its current step, if it is not done, and wait for that."""
+        self._stopped.set()
+        self._thread.join()
 
 
 def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:

@@ -1,19 +1,21 @@
 """sotto estimate: FLOPs counted twice, local work as the client does it, and the fit to the paper's table."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from own_noise import Cancelling
 from sottovoce.config import parse_setting, resolve
 from sottovoce.data.batching import Batching
 from sottovoce.data.statistics import paper_statistics
 from sottovoce.errors import ConfigError
 from sottovoce.estimate import devices
 from sottovoce.estimate.calibration import calibrate, compute_rows
-from sottovoce.estimate.devices import A100, H100, custom, here, seconds_per_flop
+from sottovoce.estimate.devices import A100, H100, Device, custom, here, seconds_per_flop
 from sottovoce.estimate.model_size import describe
 from sottovoce.estimate.run_cost import estimate, memory, traffic
 from sottovoce.estimate.user_audio import audio_of, iid, log_normal, of_users, paper_audio, utterances_of_the_paper
@@ -306,15 +308,31 @@ def test_seconds_per_flop_by_hand():
     assert seconds_per_flop(custom(15.6), "bfloat16", pace) == pytest.approx(10 * pace)
 
 
-def test_noise_is_drawn_while_all_wait():
+def test_noise_costs_time_only_where_it_takes_longer_than_training_or_shares_the_cores_with_it():
     private = (*PAPER, "privacy.clip_norm=0.01", "privacy.clipping=dim", "privacy.sigma_dp=3e-6")
     audio = paper_audio("CV-en-train")
-    none, seeded, secure = (
-        estimate(config(*settings), audio, A100, 32).step_seconds["noise"]
-        for settings in (PAPER, private, (*private, "randomness.source=secure"))
-    )
+    kinds = (PAPER, private, (*private, "randomness.source=secure"))
+
+    def noise(device, processes=32):
+        return [estimate(config(*settings), audio, device, processes).step_seconds["noise"] for settings in kinds]
+
+    assert noise(A100) == [0, 0, 0]  # the threads of 32 processes are done long before their GPUs
+    core = Device("a core", {"float32": 1.0}, seconds_per_flop=1e-12, is_cpu=True)
+    none, seeded, secure = noise(core)
     assert none == 0 < seeded < secure
-    assert secure == pytest.approx(255_800_864 / 1.8e6)
+    assert secure == pytest.approx(255_800_864 / 32 / 25e6)
+    assert noise(core, 1)[2] == pytest.approx(255_800_864 / 25e6)
+    fast = replace(core, is_cpu=False, seconds_per_flop=1e-18)  # so fast that everyone waits for the noise
+    assert 0.9 * secure < noise(fast)[2] < secure
+
+
+def test_noise_with_a_memory_is_drawn_by_one_process():
+    private = (*PAPER, "privacy.clip_norm=0.01", "privacy.clipping=dim", "privacy.sigma_dp=3e-6")
+    given = config(*private, "privacy.noise.name=cancelling")
+    core = Device("a core", {"float32": 1.0}, seconds_per_flop=1e-12, is_cpu=True)
+    found = estimate(given, paper_audio("CV-en-train"), core, 32)
+    assert found.step_seconds["noise"] == pytest.approx(255_800_864 / 50e6)
+    assert given.privacy.noise == Cancelling()
 
 
 def test_memory_and_traffic_by_hand():
@@ -326,17 +344,17 @@ def test_memory_and_traffic_by_hand():
     assert {name: held[name] / parameters for name in ("model", "gradients", "theta", "server_state")} == {
         "model": 4, "gradients": 4, "theta": 4, "server_state": 8}  # fmt: skip
     assert held["total"] == sum(size for name, size in held.items() if name not in ("total", "server_step", "release"))
-    assert held["integer_sum"] == torch.zeros(parameters, dtype=torch.int64).nbytes
+    assert held["integer_sum"] == held["noise"] == torch.zeros(parameters, dtype=torch.int64).nbytes
     sent = traffic(quick, size.partition, 4)
-    notes = sent["sent_by_process"] - 12 * parameters
+    notes = sent["sent_by_process"] - 12 * parameters - 8 * parameters / 4  # a quarter of the noise
     assert notes > 0
     assert notes % (3 * 8) == 0  # to each of the three others
     assert (sent["user_down"], sent["user_up_integers"]) == (4 * parameters, 8 * parameters)
     assert sent["cohort_up_integers"] == 8 * 8 * parameters
     assert traffic(quick, size.partition, 1)["sent_by_process"] == 0
     plain = memory(config("privacy.sigma_dp=0", "privacy.diagnostics=false", preset="quick"), size)
-    assert plain["first_gradient"] == 0
-    assert (held["release"] - plain["release"]) / parameters == 20
+    assert plain["first_gradient"] == plain["noise"] == 0
+    assert (held["release"] - plain["release"]) / parameters == 4
     assert plain["total"] < held["total"]
 
 

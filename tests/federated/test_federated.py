@@ -23,6 +23,7 @@ from sottovoce.federated.weights import user_weights
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.model.transformer_options import TransformerOptions
 from sottovoce.optim import Adam, Lamb, Sgd
+from sottovoce.privacy import step_noise
 from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
@@ -107,6 +108,11 @@ def test_the_engine_is_the_algorithm_to_the_bit(users, privacy, participation, p
     assert torch.equal(fast.theta, theta)
     assert torch.equal(fast.recogniser.flat.theta, theta)
     assert not torch.equal(theta, recogniser().flat.theta)
+
+
+def test_noise_in_many_pieces_is_the_same_in_the_engine_and_in_the_algorithm(users, monkeypatch):
+    monkeypatch.setattr(step_noise, "PIECE", 1000)
+    test_the_engine_is_the_algorithm_to_the_bit(users, {"clipping": "dim"}, {}, "tensor", Sgd())
 
 
 def test_no_clip_no_noise_one_local_step_is_plain_averaging(users):

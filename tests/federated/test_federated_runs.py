@@ -106,7 +106,7 @@ def test_the_log_says_what_is_not_private(command, tmp_path):
         assert 0 <= inside["share_clipped"] <= 1
         assert inside["delta_norm_clipped"] <= 0.1
         assert set(inside["signal_to_noise"]) == set(line["trust_ratios"]) == set(inside["layers"]["delta_norm"])
-        assert set(inside["seconds"]) == {"cohort", "users", "sum", "release", "server"}
+        assert set(inside["seconds"]) == {"cohort", "users", "sum", "noise", "release", "server"}
     assert run(command("quiet", "federated.central_steps=2", "privacy.diagnostics=false")).returncode == 0
     quiet = steps_of(tmp_path / "quiet")
     assert all(set(line) == {"step", "central_lr", "epsilon", "server_norm", "trust_ratios"} for line in quiet)

@@ -14,6 +14,7 @@ from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
 from sottovoce.privacy.noise import Gaussian, NoiseState
 from sottovoce.privacy.privacy_options import Budget, Participation, Privacy
 from sottovoce.privacy.release import release
+from sottovoce.privacy.step_noise import NoiseRequest, draw_noise
 from sottovoce.randomness import stream
 from sottovoce.runs.verification import verify
 
@@ -32,14 +33,16 @@ def sums(value=2**30):
 def released(mech, t=0, total=None, state=None, weight=20 * WEIGHTS, ledger=None):
     state = mech.privacy.noise.start(torch.zeros(D)) if state is None else state
     total = sums() if total is None else total
-    return release(t, total, weight, mechanism=mech, seed=5, noise_state=state, ledger=ledger)
+    return release(t, total, weight, noise=draw_noise(NoiseRequest(mech, 5, t, state)), ledger=ledger)
 
 
 def test_it_is_shrunk_then_gets_its_noise_then_is_divided_by_the_public_divisor():
     participation = Participation(population=1000, cohort_size=20, q_min=0.01)
     mech = Mechanism(Privacy(clip_norm=0.01, clipping="dim", sigma_dp=0.1), participation, PARTITION)
     by_hand = (sums().double() * (10 / 40)).round().long()
-    Gaussian().add_(by_hand, stds=mech.noise_stds, partition=PARTITION, rng=stream(5, "noise", 3), state=NoiseState())
+    Gaussian().add_(
+        by_hand, stds=mech.noise_stds, partition=PARTITION, rng=stream(5, "noise", 3, 0, 0), state=NoiseState()
+    )
     found = released(mech, t=3, weight=40 * WEIGHTS)
     assert torch.equal(found.average, (by_hand.double() * (mech.resolution / 10)).float())
     assert found.diagnosis.users_divisor == 40

@@ -275,7 +275,7 @@ def _print_notes(found: "Estimate") -> None:
             "batching.seconds, or take a smaller model."
         )
     if found.step_seconds["noise"] > found.step_seconds["local_work"]:
-        note("Rank 0 draws noise for longer than users are trained: more processes will not make the run faster.")
+        note("A step waits longer for noise than for the users' training.")
 
 
 def _error(calibration: "Calibration") -> str:

@@ -51,6 +51,7 @@ class Device:
     memory_bytes: float | None = None
     seconds_per_flop: float | None = None  # measured, with everything that belongs to a local step
     measured_on: str = ""
+    is_cpu: bool = False  # training keeps the cores busy
 
     def peak(self, precision: Precision) -> float:
         """Return the FLOP/s that the device could reach."""
@@ -104,7 +105,7 @@ def here(config: Config, language: str, step_seconds: float, utterance_seconds: 
     finally:
         torch.set_num_threads(threads)
     peak = dict.fromkeys(get_args(Precision), 1e-12 / pace)
-    return Device("this machine", peak, seconds_per_flop=pace, measured_on=how)
+    return Device("this machine", peak, seconds_per_flop=pace, measured_on=how, is_cpu=where.type == "cpu")
 
 
 def _threads(config: Config) -> str:

@@ -1,7 +1,10 @@
 """The cost of a federated run before it starts: parameters, FLOPs, memory, traffic, and the time on a device.
 
-    step time = fixed part + busiest process' local work + noise and ledger on rank 0
+    step time = fixed part + busiest process' local work + noise + ledger on rank 0
     GPU-hours = T * processes * step time / 3600
+
+Every process draws its share of the noise in a thread while users train. On a GPU only the time counts by which that
+takes longer than the local work; on a CPU both share the cores, and all of it counts.
 
 Sizes and traffic are counted from what the engine keeps and sends. The pace of a GPU is that of the paper's own runs
 (`calibration`), because ours has not been timed on one: so an estimate always carries a factor of uncertainty, and
@@ -23,11 +26,12 @@ from sottovoce.estimate.work import Sharing, cohort_size, flops_per_second, load
 from sottovoce.federated.diagnostics import Figures
 from sottovoce.model.encoder import make_on_meta
 from sottovoce.model.flat import make_partition
+from sottovoce.privacy.noise import IndependentNoise
 from sottovoce.runs.stop import VOTES
 
 _FLOAT, _INTEGER = 4, 8  # bytes
-# One core of a server, measured: noise that rank 0 draws, and bytes that its ledger hashes, in a second.
-_NOISE_PER_SECOND = {"seeded": 40e6, "secure": 1.8e6}
+# One core of a server, measured: noise that a process draws, and bytes that the ledger on rank 0 hashes, in a second.
+_NOISE_PER_SECOND = {"seeded": 50e6, "secure": 25e6}
 _HASHED_PER_SECOND = 1.7e9
 # A guess, not a measurement: for another GPU, precision or model than the paper's; for a machine timed for a moment.
 _GUESSED_FACTOR = 2.0
@@ -101,7 +105,12 @@ def estimate(
     shared = loads(config, audio, processes, sharing)
     rates = pace.per_local_step, pace.per_flop * sum(flops.values())
     busiest, mean = shared.busiest(*rates), shared.mean(*rates)
-    times = {"fixed": pace.per_central_step, "local_work": busiest, **_on_rank_0(config, size.trainable)}
+    times = {
+        "fixed": pace.per_central_step,
+        "local_work": busiest,
+        "noise": _noise_seconds(config, size.trainable, processes, meanwhile=0.0 if device.is_cpu else busiest),
+        "ledger": size.trainable * _INTEGER / _HASHED_PER_SECOND,  # rank 0 hashes the sum
+    }
     times["total"] = sum(times.values())
     per_step = cohort * seconds * sum(flops.values())
     wall = config.federated.central_steps * times["total"] / 3600
@@ -181,10 +190,12 @@ def _pace(config: Config, size: ModelSize, device: Device, precision: Precision)
     )
 
 
-def _on_rank_0(config: Config, parameters: int) -> dict[str, float]:
-    """Return what the other processes wait for: rank 0 draws the noise of every parameter, and hashes the sum."""
-    noise = parameters / _NOISE_PER_SECOND[config.randomness.source] if config.privacy.sigma_dp > 0 else 0.0
-    return {"noise": noise, "ledger": parameters * _INTEGER / _HASHED_PER_SECOND}
+def _noise_seconds(config: Config, parameters: int, processes: int, *, meanwhile: float) -> float:
+    """Return how long a step waits for noise that is drawn for `meanwhile` seconds beside other work."""
+    if config.privacy.sigma_dp == 0:
+        return 0.0
+    sharing = processes if isinstance(config.privacy.noise, IndependentNoise) else 1  # otherwise rank 0 draws it all
+    return max(parameters / sharing / _NOISE_PER_SECOND[config.randomness.source] - meanwhile, 0.0)
 
 
 def memory(config: Config, size: ModelSize) -> dict[str, float]:
@@ -195,20 +206,21 @@ def memory(config: Config, size: ModelSize) -> dict[str, float]:
     parameters = size.trainable
     with torch.device("meta"):
         state = config.federated.optimizer.start(torch.empty(parameters))
-    copies = config.privacy.sigma_dp > 0 and config.privacy.diagnostics
+    noise = config.privacy.sigma_dp > 0
     held = {
         "model": size.parameters * _FLOAT,
         "gradients": parameters * _FLOAT,
         "theta": parameters * _FLOAT,
         "server_state": len(state.vectors) * parameters * _FLOAT,
         "integer_sum": parameters * _INTEGER,
+        "noise": parameters * _INTEGER if noise else 0,  # in the memory of the host; other processes have their share
         # For diagnostics, which privacy.diagnostics switches off.
         "first_gradient": parameters * _FLOAT if config.privacy.diagnostics else 0,
     }
     passing = {
         "activations": activation_bytes(make_on_meta(config.model, size.tokens), config.batching.seconds),
-        # The average in float64 and float32; for diagnostics also the sum before noise, the noise, and its average.
-        "release": parameters * (3 * _FLOAT + (2 * _INTEGER + _FLOAT if copies else 0)),
+        # The average in float64 and float32; for diagnostics also that of the noise.
+        "release": parameters * (3 * _FLOAT + (_FLOAT if noise and config.privacy.diagnostics else 0)),
         # The average and two vectors while the optimizer steps.
         "server_step": parameters * 3 * _FLOAT,
     }
@@ -225,9 +237,12 @@ def traffic(config: Config, layers: dict[str, int], processes: int) -> dict[str,
     notes = _INTEGER * (1 + VOTES + Figures(partition).packed().numel())
     down, up = _FLOAT * parameters, _INTEGER * parameters
     others = processes > 1
+    shared = config.privacy.sigma_dp > 0 and isinstance(config.privacy.noise, IndependentNoise)
+    noise = up / processes if shared and others else 0
     return {
-        # Along a chain every process passes on a sum and the average once, and its notes to every other process.
-        "sent_by_process": (up + down) * others + notes * (processes - 1),
+        # Along a chain every process passes on a sum and the average once; its notes go to every other process, and its
+        # share of the noise to the leading one.
+        "sent_by_process": (up + down) * others + notes * (processes - 1) + noise,
         "user_down": down,
         "user_up_integers": up,
         "user_up_float32": _FLOAT * parameters,

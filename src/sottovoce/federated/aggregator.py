@@ -14,7 +14,7 @@ An aggregator of your own needs no change of the package: give `sv.train_federat
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,15 @@ class Aggregator(Protocol):
 
     def broadcast_(self, vector: Tensor) -> Tensor:
         """Replace a vector by the leader's, on every process, and return it."""
+
+
+@runtime_checkable
+class SharesNoise(Protocol):
+    """An aggregator whose processes draw the noise together. Without this, the leader draws all of it, in a thread."""
+
+    @property
+    def noise_group(self) -> Group:
+        """The processes. All of them take part in every step, and the group's leader is the aggregator's."""
 
 
 @dataclass(frozen=True)

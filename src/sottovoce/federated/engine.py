@@ -1,7 +1,7 @@
 """One central step: `step.py`, carried out by an aggregator, with a ledger and figures.
 
-The engine is the server. It draws the cohort, lets the aggregator collect the sum of the users' clipped deltas,
-releases it, and moves theta. It must equal `step.py` to the bit, for any number of processes.
+The engine is the server. It draws the cohort, lets the aggregator collect the sum of the users' clipped deltas while
+the noise is drawn, releases the sum, and moves theta. It must equal `step.py` to the bit, for any number of processes.
 """
 
 from dataclasses import dataclass, field
@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from sottovoce.federated.aggregator import Aggregator, Collected, Users
+from sottovoce.distributed import Group
+from sottovoce.federated.aggregator import Aggregator, Collected, SharesNoise, Users
 from sottovoce.federated.diagnostics import Figures
+from sottovoce.federated.noise_drawing import NoiseDrawing
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import AnyOptimizer, State
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import NoiseState
 from sottovoce.privacy.release import release
+from sottovoce.privacy.step_noise import DrawnNoise, NoiseRequest
 
 
 @dataclass
@@ -45,9 +48,12 @@ class Engine:
         figures = Figures(self.mechanism.partition)
         with figures.timed("cohort"):
             cohort = self._draw_cohort(t)
-        collected = self.aggregator.collect(t, self.theta, cohort, figures)
+        with self._draw_noise(t) as drawing:
+            collected = self.aggregator.collect(t, self.theta, cohort, figures)
+            with figures.timed("noise"):
+                noise = drawing.collected()
         with figures.timed("release"):
-            average = self._release(t, collected, figures)
+            average = self._release(t, collected, noise, figures)
         with figures.timed("server"):
             figures.trust_ratios = self.server.step(
                 self.theta, average, self.state, central_lr, self.mechanism.partition
@@ -62,19 +68,17 @@ class Engine:
         # Every process draws the same seeded cohort; a secure one cannot be drawn twice.
         return self.aggregator.from_leader(cohort) if self.mechanism.source == "secure" else cohort
 
-    def _release(self, t: int, collected: Collected, figures: Figures) -> Tensor:
-        """Return the released average: made by the leader, the same on every process."""
-        if not self.aggregator.leads:
+    def _draw_noise(self, t: int) -> NoiseDrawing:
+        """Begin to draw the noise of a step: this process' part of it."""
+        request = NoiseRequest(self.mechanism, self.seed, t, self.noise_state, device=self.theta.device)
+        group = self.aggregator.noise_group if isinstance(self.aggregator, SharesNoise) else Group()
+        return NoiseDrawing(request, group, leads=self.aggregator.leads)
+
+    def _release(self, t: int, collected: Collected, noise: DrawnNoise | None, figures: Figures) -> Tensor:
+        """Return the released average: made by the leader, which has the noise, and the same on every process."""
+        if noise is None:
             return self.aggregator.broadcast_(torch.empty_like(self.theta))
-        released = release(
-            t,
-            collected.total,
-            collected.weight,
-            mechanism=self.mechanism,
-            seed=self.seed,
-            noise_state=self.noise_state,
-            ledger=self.ledger,
-        )
+        released = release(t, collected.total, collected.weight, noise=noise, ledger=self.ledger)
         self.noise_state = released.noise_state
         figures.released(released.average, released.diagnosis)
         return self.aggregator.broadcast_(released.average)

@@ -55,6 +55,11 @@ class ProcessAggregator:
         """Whether this process holds the sum."""
         return self.group.leads
 
+    @property
+    def noise_group(self) -> Group:
+        """The processes that draw the noise: all of them."""
+        return self.group
+
     def from_leader(self, item: Item) -> Item:
         """Return the leader's item on every process."""
         return self.group.from_leader(item)

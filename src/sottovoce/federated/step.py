@@ -22,6 +22,7 @@ from sottovoce.optim import AnyOptimizer, State
 from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import NoiseState
+from sottovoce.privacy.step_noise import NoiseRequest, draw_noise
 from sottovoce.randomness import stream
 
 
@@ -54,6 +55,7 @@ def central_step(
         add_clipped_(total, delta, weight, mechanism, largest)  # a delta that is not finite adds nothing
 
     mechanism.shrink_(total, int(weights.sum()))  # with q_min only
-    noise_state = mechanism.add_noise_(total, stream(seed, "noise", t), noise_state)
+    noise = draw_noise(NoiseRequest(mechanism, seed, t, noise_state))
+    noise.add_to_(total, t)
     server.step(theta, mechanism.average(total), state, central_lr, mechanism.partition)
-    return noise_state
+    return noise.next_state

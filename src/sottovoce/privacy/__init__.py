@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sottovoce.privacy.ledger import Ledger, Mark, read_ledger
     from sottovoce.privacy.ledger_header import LedgerHeader
     from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
-    from sottovoce.privacy.noise import AnyNoise, Gaussian, NoiseMechanism, NoiseState
+    from sottovoce.privacy.noise import AnyNoise, Gaussian, IndependentNoise, NoiseMechanism, NoiseState
     from sottovoce.privacy.planner import Plan, solve
     from sottovoce.privacy.privacy_options import Budget, NoiseAnalysis, Participation, Privacy, RandomSource
     from sottovoce.privacy.release import Released
@@ -34,6 +34,7 @@ __all__ = [
     "Epsilons",
     "Event",
     "Gaussian",
+    "IndependentNoise",
     "Ledger",
     "LedgerHeader",
     "Mark",
@@ -72,7 +73,7 @@ __getattr__ = lazy_names(
         "ledger": "Ledger Mark read_ledger",
         "ledger_header": "LedgerHeader",
         "mechanism": "Mechanism plain_mechanism",
-        "noise": "AnyNoise Gaussian NoiseMechanism NoiseState",
+        "noise": "AnyNoise Gaussian IndependentNoise NoiseMechanism NoiseState",
         "planner": "Plan solve",
         "privacy_options": "Budget NoiseAnalysis Participation Privacy RandomSource",
         "release": "Released",

@@ -31,7 +31,7 @@ from sottovoce.data.cohort import draw_cohort
 from sottovoce.errors import ConfigError, PrivacyError, expectation
 from sottovoce.model.flat import Partition, make_partition
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Spent
-from sottovoce.privacy.noise import AnyNoise, Gaussian, NoiseState
+from sottovoce.privacy.noise import AnyNoise, Gaussian
 from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
 from sottovoce.randomness import Randomness, SecureRandomness, stream
 
@@ -106,12 +106,6 @@ class Mechanism:
         weight = self.users_divisor(cohort_weight)
         if weight > self.divisor:
             total.copy_(total.double().mul_(self.divisor / weight).round_())
-
-    def add_noise_(self, total: Tensor, rng: Randomness, state: NoiseState, sign: int = 1) -> NoiseState:
-        """Add the noise of one release to an integer sum and return the noise's next state; sign -1 takes it back."""
-        return self.privacy.noise.add_(
-            total, stds=self.noise_stds, partition=self.partition, rng=rng, state=state, sign=sign
-        )
 
     def randomness(self, seed: int, name: str, *keys: int) -> Randomness:
         """Return the source of cohorts and noise: the operating system's generator, or a stream of the run's seed."""

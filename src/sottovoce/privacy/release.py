@@ -3,7 +3,7 @@
 In the paper's order:
 
     1. shrink     with q_min only: a cohort that weighs more than the divisor is scaled down
-    2. noise      once, on the whole sum
+    2. noise      once, on the whole sum; it was drawn before (`step_noise.py`)
     3. charge     the ledger, before anything depends on the noised sum
     4. average    divide by the public divisor
 
@@ -19,9 +19,8 @@ from torch import Tensor
 
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.ledger import Ledger
-from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import NoiseState
-from sottovoce.randomness import Randomness
+from sottovoce.privacy.step_noise import DrawnNoise
 
 
 @dataclass(frozen=True)
@@ -41,50 +40,36 @@ class Released:
     diagnosis: Diagnosis | None  # private; None where diagnostics are off
 
 
-def release(
-    t: int,
-    total: Tensor,
-    cohort_weight: int,
-    *,
-    mechanism: Mechanism,
-    seed: int,
-    noise_state: NoiseState,
-    ledger: Ledger | None = None,
-) -> Released:
-    """Release the integer sum of central step t; the sum's memory is reused.
+def release(t: int, total: Tensor, cohort_weight: int, *, noise: DrawnNoise, ledger: Ledger | None = None) -> Released:
+    """Release the integer sum of central step t; the sum's memory is reused, and the noise is used up.
 
-    `cohort_weight` is the weight of the users that took part, in units of `Mechanism.weight_unit`. Where the ledger
-    refuses the charge, PrivacyError is raised and nothing is released.
+    `cohort_weight` is the weight of the users that took part, in units of `Mechanism.weight_unit`. PrivacyError is
+    raised, and nothing is released, where the noise is not that of this step or was used before, and where the ledger
+    refuses the charge.
 
     After a kill, a step may be repeated with a different sum. Seeded noise that was already released on the first sum
-    must not be used on the second: their difference would be free of noise. The ledger then refuses the draw, and the
-    noise is drawn again from another stream. Noise with a memory accounts for the whole run at once, so a second
-    release of one step is refused.
+    must not be used on the second: their difference would be free of noise. The ledger then refuses the draw, and this
+    process draws the noise again from other streams. Noise with a memory accounts for the whole run at once, so a
+    second release of one step is refused.
     """
-    diagnosed = mechanism.privacy.diagnostics
+    mechanism = noise.mechanism
     mechanism.shrink_(total, cohort_weight)
-    users = total.clone() if diagnosed and any(mechanism.noise_stds) else None
-
-    attempt = 0
-    next_state = mechanism.add_noise_(total, _draw(mechanism, seed, t, attempt), noise_state)
-    if noise_state.vectors and ledger is not None and ledger.repeats(t, _digest(total)):
+    noise.add_to_(total, t)
+    if noise.request.state.vectors and ledger is not None and ledger.repeats(t, _digest(total)):
         raise PrivacyError(
             f"Step {t} was released before a kill, and noise with a memory cannot be drawn again. Start a new run."
         )
-    while ledger is not None and not ledger.charge(t, attempt, _digest(total)):
-        mechanism.add_noise_(total, _draw(mechanism, seed, t, attempt), noise_state, sign=-1)
-        attempt += 1
-        next_state = mechanism.add_noise_(total, _draw(mechanism, seed, t, attempt), noise_state)
+    while ledger is not None and not ledger.charge(t, noise.request.attempt, _digest(total)):
+        noise = noise.take_back_(total)
+        noise.add_to_(total, t)
 
-    diagnosis = None
-    if diagnosed:
-        noise = None if users is None else mechanism.average(total - users)
-        diagnosis = Diagnosis(noise, mechanism.users_divisor(cohort_weight))
-    return Released(mechanism.average(total), next_state, diagnosis)
-
-
-def _draw(mechanism: Mechanism, seed: int, t: int, attempt: int) -> Randomness:
-    return mechanism.randomness(seed, "noise", t, *([attempt] if attempt else []))
+    average, diagnosis = mechanism.average(total), None
+    if mechanism.privacy.diagnostics:
+        alone = noise.average()
+        diagnosis = Diagnosis(
+            None if alone is None else alone.to(average.device), mechanism.users_divisor(cohort_weight)
+        )
+    return Released(average, noise.next_state, diagnosis)
 
 
 def _digest(total: Tensor) -> str:

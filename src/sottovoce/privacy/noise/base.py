@@ -4,10 +4,14 @@ A noise mechanism is a frozen set of options under `privacy.noise`, chosen by it
 tensors that it is given and does not load torch when a preset is read.
 
 - `start` makes the state that the noise carries from one release to the next. Independent noise has none.
-- `add_` draws the noise of one release and adds it to the sum, in place. It returns the next state and leaves the given
-  one alone: a release may have to be drawn again.
+- `add_` draws the noise of one release and adds it to integers, in place. It returns the next state and leaves the
+  given one alone: a release may have to be drawn again.
 - `spent` says what a number of releases costs. For independent noise that is the same event many times; noise that is
   correlated over releases may be one event for the whole run.
+
+The leading process draws such noise alone. `IndependentNoise`, which only draws numbers of a given standard deviation,
+is shared among all processes. Both happen in a thread while users train, so all randomness must come from `rng`:
+torch's own generators belong to the training.
 
 The state is secret: whoever knows it may subtract the noise. It is stored apart from the model, in a file that only its
 owner can read.
@@ -17,13 +21,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, final
 
 from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
+    import numpy.typing as npt
     from torch import Tensor
 
     from sottovoce.model.flat import Partition
@@ -58,14 +64,47 @@ class NoiseMechanism(BaseModel):
         partition: Partition,
         rng: Randomness,
         state: NoiseState,
-        sign: int = 1,
     ) -> NoiseState:
-        """Add the noise of one release to an integer sum; return the state after it.
+        """Add the noise of one release to a vector of integers; return the state after it.
 
-        `stds` has the standard deviation for every tensor of the partition, in units of the sum. `sign` is -1 to take
-        back noise that the same `rng` and `state` have added.
+        `stds` has the standard deviation for every tensor of the partition, in units of the sum.
         """
 
     @abstractmethod
     def spent(self, z: float, sampling_prob: float, adjacency: Adjacency, releases: int) -> Counts:
         """Return the events that this many releases amount to; `z` is the noise multiplier of one release alone."""
+
+
+_CHUNK = 1 << 18  # coordinates drawn at a time: memory does not grow with the model
+
+
+class IndependentNoise(NoiseMechanism):
+    """Noise without a state, drawn for every coordinate on its own, so that any process can draw any part of it."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a subclass with a state or a sum of its own: `draw` alone decides on independent noise."""
+        super().__init_subclass__(**options)
+        if not vars(cls).keys().isdisjoint({"start", "add_"}):
+            raise TypeError(f"{cls.__name__} is not independent noise. Derive it from NoiseMechanism.")
+
+    @abstractmethod
+    def draw(self, std: float, size: int, rng: Randomness) -> npt.NDArray[np.int64]:
+        """Return the noise of `size` coordinates whose standard deviation is `std`, more than 0."""
+
+    @final
+    def add_(
+        self,
+        total: Tensor,
+        *,
+        stds: Sequence[float],
+        partition: Partition,
+        rng: Randomness,
+        state: NoiseState,
+    ) -> NoiseState:
+        """Add noise tensor by tensor, each with its own standard deviation: for mechanisms that build on this one."""
+        import torch  # noqa: PLC0415 - reading a preset stays fast
+
+        for part, std in zip(torch.split(total, list(partition.tensor_sizes)), stds, strict=True):
+            for chunk in torch.split(part, _CHUNK) if std else ():
+                chunk.add_(torch.from_numpy(self.draw(std, chunk.numel(), rng)).to(total.device))
+        return state

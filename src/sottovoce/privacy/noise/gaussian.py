@@ -20,52 +20,30 @@ import numpy.typing as npt
 
 from sottovoce.privacy.accounting import Event
 from sottovoce.privacy.discrete_gaussian import discrete_gaussian
-from sottovoce.privacy.noise.base import NoiseMechanism, NoiseState
+from sottovoce.privacy.noise.base import IndependentNoise
 from sottovoce.randomness import Randomness, SecureRandomness
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from sottovoce.model.flat import Partition
     from sottovoce.privacy.accounting import Adjacency, Counts
 
-_CHUNK = 1 << 20  # coordinates drawn at a time: memory does not grow with the model
+_CHUNK = 1 << 15  # seeded draws at a time: the arrays stay in the cache
 
 
-class Gaussian(NoiseMechanism):
+class Gaussian(IndependentNoise):
     """Independent Gaussian noise."""
 
     name: Literal["gaussian"] = "gaussian"
 
-    def add_(
-        self,
-        total: Tensor,
-        *,
-        stds: Sequence[float],
-        partition: Partition,
-        rng: Randomness,
-        state: NoiseState,
-        sign: int = 1,
-    ) -> NoiseState:
-        """Add integer noise, tensor by tensor with its own standard deviation."""
-        import torch  # noqa: PLC0415 - reading a preset stays fast
-
-        for part, std in zip(torch.split(total, list(partition.tensor_sizes)), stds, strict=True):
-            if std == 0:
-                continue
-            for chunk in torch.split(part, _CHUNK):
-                noise = torch.from_numpy(_integers(rng, std, chunk.numel()))
-                chunk.add_(noise.to(total.device), alpha=sign)
-        return state
+    def draw(self, std: float, size: int, rng: Randomness) -> npt.NDArray[np.int64]:
+        """Return integers: exact draws of the discrete Gaussian, or rounded float64 draws of a seeded stream."""
+        if isinstance(rng, SecureRandomness):
+            return discrete_gaussian(std, size)
+        noise = np.empty(size, np.int64)
+        for start in range(0, size, _CHUNK):
+            chunk = noise[start : start + _CHUNK]
+            chunk[:] = np.rint(rng.standard_normal(len(chunk)) * std)
+        return noise
 
     def spent(self, z: float, sampling_prob: float, adjacency: Adjacency, releases: int) -> Counts:
         """Return the same sampled Gaussian for every release."""
         return {Event(z, sampling_prob, adjacency): releases}
-
-
-def _integers(rng: Randomness, std: float, size: int) -> npt.NDArray[np.int64]:
-    if isinstance(rng, SecureRandomness):
-        return discrete_gaussian(std, size)
-    return np.rint(rng.standard_normal(size) * std).astype(np.int64)
