@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sottovoce.cli.train import TrainingDisplay
     from sottovoce.runs.display import MakeDisplay
 
-app = typer.Typer(help="Reproduce the paper's results, in its size or in miniature.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A benchmark of `sotto bench list`, or a YAML file.")]
 SizeOption = Annotated[

@@ -8,7 +8,7 @@ from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.console import print_json, print_table
 from sottovoce.config import Layer, parse_setting, preset_names, resolve
 
-app = typer.Typer(help="Presets and the configuration they resolve to.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 Preset = Annotated[str, typer.Argument(metavar="PRESET", help="A built-in preset or a YAML file.")]
 Settings = Annotated[

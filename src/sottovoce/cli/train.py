@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sottovoce.runs.display import Status
     from sottovoce.runs.folder import Run
 
-app = typer.Typer(help="Train recognisers.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 _LOG_SECONDS = 10.0
 Chosen = "STORE[@SPEAKERS]"
