@@ -18,22 +18,28 @@ With K users, expected cohort size S and sampling probability q = S/K, one relea
 Sums are exact: they are integers, multiples of `resolution` (see `clipping.py`), and so is the noise.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
-from torch import Tensor
 
 from sottovoce.data.cohort import draw_cohort
 from sottovoce.errors import ConfigError, PrivacyError, expectation
-from sottovoce.model.flat import Partition, make_partition
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Spent
 from sottovoce.privacy.noise import AnyNoise, Gaussian, NoiseState
 from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
 from sottovoce.randomness import Randomness, SecureRandomness, stream
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sottovoce.model.flat import Partition
 
 FRACTION_BITS = 38  # one user adds at most 2^38 units to a coordinate
 WEIGHTS = 2**20  # the largest weight, as an integer
@@ -233,6 +239,8 @@ def plain_mechanism(
     noise: AnyNoise | None = None,
 ) -> Mechanism:
     """Return the mechanism of users who all count alike, for accounting without a model."""
+    from sottovoce.model.flat import make_partition  # noqa: PLC0415 - reading a ledger does not load torch
+
     if not sigma_dp > 0:
         raise PrivacyError(f"Expected sigma_dp={sigma_dp:g} > 0: without noise there is no epsilon.")
     if sampling == "everyone" and cohort_size != population:
