@@ -13,7 +13,7 @@ PACKAGE = Path(sottovoce.__file__).parent
 # From the ground up: a module imports only from its own level or from those before it.
 LEVELS = (
     ("version", "errors", "randomness", "files", "processes", "open_union", "extensions", "lazy_names", "presets"),
-    ("features", "distributed"),
+    ("features", "distributed", "workers"),
     ("data",),
     ("optim", "model"),
     ("privacy",),

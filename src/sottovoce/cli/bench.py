@@ -90,7 +90,7 @@ def run(
     Example: sotto bench run dp-results --size mini --seeds 3
     """
     from sottovoce.bench.results import collect, describe_runs
-    from sottovoce.distributed import leads
+    from sottovoce.workers import leads
 
     if results is not None and rows is not None:
         raise ConfigError("--results writes a whole table: leave out --rows.")

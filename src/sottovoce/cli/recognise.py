@@ -39,8 +39,8 @@ def evaluate(
     Example: sotto eval runs/digits stores/digits@splits/digits/heldout.txt
     """
     from sottovoce.data.selection import Selection
-    from sottovoce.distributed import run_workers
     from sottovoce.evaluation.scores import Breakdown
+    from sottovoce.workers import run_workers
 
     selection = Selection.parse(store)
     with tempfile.TemporaryDirectory() as folder:

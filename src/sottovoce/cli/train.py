@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
+_DISPLAY = "sottovoce.cli.training_display"
 Chosen = "STORE[@SPEAKERS]"
 
 
@@ -63,7 +64,7 @@ def central(
 
     Example: sotto train central tiny --run runs/digits --train stores/digits@splits/digits/train.txt
     """
-    start_worker_server(workers)
+    start_worker_server(workers, "sottovoce.central.central_training", _DISPLAY)
     from sottovoce.api import train_central
     from sottovoce.cli.training_display import TrainingDisplay
 
@@ -93,7 +94,7 @@ def federated(
 
     Example: sotto train federated quick --run runs/quick
     """
-    start_worker_server(workers)
+    start_worker_server(workers, "sottovoce.federated.federated_training", _DISPLAY)
     from sottovoce.api import train_federated
     from sottovoce.cli.training_display import TrainingDisplay
     from sottovoce.runs.own_corpus import with_own_corpus
@@ -108,9 +109,9 @@ def federated(
 
 def _report(run: "Run", resolved: "Resolved", wanted: int, *, max_minutes: float | None = None, as_json: bool) -> None:
     """Print how the training ended (rank 0)."""
-    from sottovoce.distributed import leads
     from sottovoce.privacy.accounting import short_exponents
     from sottovoce.privacy.epsilons import NOBODY_PROTECTED
+    from sottovoce.workers import leads
 
     if not leads():
         return
