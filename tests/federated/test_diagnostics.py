@@ -60,8 +60,9 @@ def trained_in_plain(users, local):
         state = client.start_(run.recogniser, theta, 0, users.key_of(user))
         for batch in client.batches(0, users.key_of(user), users.rows_of(user), run.recogniser.encoder):
             places.append(flat.theta.double().clone())
-            norms.append(float(client.step_(run.recogniser, theta, batch, state).gradient_norm))
-            gradients.append(flat.gradient.double().clone())
+            step = client.step_(run.recogniser, theta, batch, state)
+            norms.append(float(step.gradient_norm))
+            gradients.append(flat.gradient.double() * step.scale)
         found.append((norms, gradients, places, theta.double() - flat.theta.double()))
     return found
 

@@ -10,6 +10,7 @@ from sottovoce.model.conformer import Conformer, depthwise
 from sottovoce.model.conformer_options import ConformerOptions
 from sottovoce.model.encoder import make_initialised, make_on_meta
 from sottovoce.model.flat import encoder_partition
+from sottovoce.model.packing import Packing
 from sottovoce.model.recogniser import load_recogniser
 from sottovoce.model.stack import KEPT
 
@@ -64,7 +65,8 @@ def test_a_block_follows_its_formula():
     inner = normal(convolved, block.ln4)
     y = y + (inner * inner.sigmoid()) @ block.wp2.weight.T
     y = y + mlp(y, block.ln5, block.w3, block.w4) / 2
-    assert (block(x, None) - normal(y, block.ln6)).abs().max() < 1e-12
+    packing = Packing.of(torch.tensor([11]), 11)
+    assert (block(x[0], packing) - normal(y, block.ln6)).abs().max() < 1e-12
 
 
 def test_dropped_blocks_are_skipped_and_dropout_is_seeded():

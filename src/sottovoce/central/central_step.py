@@ -32,14 +32,14 @@ def step_gradient(
 ) -> float:
     """Leave the gradient of the mean loss over all utterances of the step in the flat vector; return that loss."""
     total = sum(len(rows) for rows in micro)
-    recogniser.flat.gradient.zero_()
     recogniser.encoder.train()
     choices = recogniser.encoder.draw_batch(streams)
     losses = torch.zeros(len(micro), dtype=torch.float64)
-    for place, rows in enumerate(micro):
-        if place % group.size == group.rank:
-            ready = prepare_micro(store, rows, augment, streams, place, recogniser.encoder)
-            losses[place] = float(add_gradient(recogniser, ready, choices, 1 / total))
+    with recogniser.flat.new_gradient():
+        for place, rows in enumerate(micro):
+            if place % group.size == group.rank:
+                ready = prepare_micro(store, rows, augment, streams, place, recogniser.encoder)
+                losses[place] = float(add_gradient(recogniser, ready, choices, 1 / total))
     group.sum_(recogniser.flat.gradient)
     group.sum_(losses)
     if not bool(torch.isfinite(losses).all()):

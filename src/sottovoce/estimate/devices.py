@@ -152,14 +152,15 @@ def _local_step(
     spread = np.linspace(0.5, 1.5, count) if count > 1 else np.ones(1)  # lengths around the typical one
     frames = np.maximum(spread * seconds / count * FRAMES_PER_SECOND, _LEAST_FRAMES).astype(np.int64)
     batches = epoch(np.arange(count), frames, config.batching, stream(0, "estimate-here"))
-    micros = [_micro(frames[rows], tokens) for batch in batches for rows in batch.micro]
+    pads = recogniser.encoder.computes_padding
+    micros = [_micro(frames[rows], tokens) for batch in batches for rows in (batch.micro if pads else [batch.rows])]
 
     def step() -> None:
-        flat.gradient.zero_()
-        for micro in micros:
-            add_gradient(recogniser, micro, {}, 1 / count)  # without choices, no block is dropped
+        with flat.new_gradient():
+            for micro in micros:
+                add_gradient(recogniser, micro, {}, 1 / count)  # without choices, no block is dropped
         norm = torch.linalg.vector_norm(flat.gradient)
-        flat.theta.sub_(flat.gradient.mul_(torch.clamp(1 / norm, max=1.0)), alpha=1e-3)
+        flat.theta.addcmul_(flat.gradient, torch.clamp(1 / norm, max=1.0), value=-1e-3)
 
     lengths = (frames / FRAMES_PER_SECOND).tolist()
     flops = (length * sum(flops_per_second(config.model, tokens, length, drops=False).values()) for length in lengths)

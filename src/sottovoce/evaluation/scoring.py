@@ -68,7 +68,8 @@ def evaluate(
         raise DataError(f"No utterance of {store.path} was selected: there is nothing to evaluate. Select some.")
     options = Batching(seconds=batch_seconds)
     planned = epoch(rows, store.frames_of(rows), options, stream(0, "evaluation"))
-    batches = [micro for batch in planned for micro in batch.micro]
+    pads = recogniser.encoder.computes_padding
+    batches = [micro for batch in planned for micro in (batch.micro if pads else [batch.rows])]
     # Longest first, dealt out in turn: the processes finish together.
     batches.sort(key=lambda micro: (-int(store.frames_of(micro).max()) * len(micro), int(micro[0])))
     own: list[ScoredUtterance] = []

@@ -49,6 +49,7 @@ class LocalStep(NamedTuple):
 
     loss: Tensor  # the mean loss before the step
     gradient_norm: Tensor  # before local clipping
+    scale: Tensor  # what local clipping multiplies the gradient by
 
 
 def planned_batches(
@@ -83,7 +84,7 @@ class Client:
             streams = Streams(self.seed, (step, user, number))
             micro = [
                 prepare_micro(self.store, part, self.augment, streams, place, encoder)
-                for place, part in enumerate(batch.micro)
+                for place, part in enumerate(batch.micro if encoder.computes_padding else [batch.rows])
             ]
             yield LocalBatch(tuple(micro), encoder.draw_batch(streams))
 
@@ -96,19 +97,21 @@ class Client:
         return state
 
     def step_(self, recogniser: Recogniser, theta: Tensor, batch: LocalBatch, state: LocalState) -> LocalStep:
-        """Take one local step, without waiting for the device; the gradient that theta_k moved by stays in place."""
+        """Take one local step, without waiting for the device; the gradient, before local clipping, stays in place."""
         flat = recogniser.flat
-        flat.gradient.zero_()
         loss = torch.zeros((), device=theta.device)
-        for micro in batch.micro:
-            loss += add_gradient(recogniser, micro, batch.choices, 1 / len(batch))
+        with flat.new_gradient():
+            for micro in batch.micro:
+                loss += add_gradient(recogniser, micro, batch.choices, 1 / len(batch))
         self.local.rule.correct_(flat.gradient, flat.theta, theta, state)
         norm = torch.linalg.vector_norm(flat.gradient)
-        if self.local.gradient_clip is not None:
-            flat.gradient.mul_(torch.clamp(self.local.gradient_clip / norm, max=1.0))
-        flat.theta.sub_(flat.gradient, alpha=self.local.lr)
+        if self.local.gradient_clip is None:
+            scale = torch.ones_like(norm)
+        else:
+            scale = torch.clamp(self.local.gradient_clip / norm, max=1.0)
+        flat.theta.addcmul_(flat.gradient, scale, value=-self.local.lr)
         state.steps += 1
-        return LocalStep(loss / len(batch), norm)
+        return LocalStep(loss / len(batch), norm, scale)
 
     def finish_(self, recogniser: Recogniser, theta: Tensor, state: LocalState) -> Tensor:
         """End local work; return Delta_k = theta - theta_k, in the memory of the gradient.

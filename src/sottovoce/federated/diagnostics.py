@@ -52,6 +52,7 @@ class LocalGradients:
         self._clip = math.inf if local.gradient_clip is None else local.gradient_clip
         self._first: Tensor | None = None
         self._close = False
+        self._scale: Tensor | None = None  # of the last step
         self._norms: list[Tensor] = []
         self._found: list[Tensor] = []
 
@@ -59,12 +60,13 @@ class LocalGradients:
         """Turn to the next user."""
         self._close, self._norms, self._found = closely, [], []
 
-    def step(self, gradient: Tensor, norm: Tensor) -> None:
-        """Take the gradient that a local step moved by, and its norm before it was clipped."""
+    def step(self, gradient: Tensor, norm: Tensor, scale: Tensor) -> None:
+        """Take the gradient of a local step, its norm, and what local clipping multiplied it by."""
         if self._on and self._close and not self._norms:
             self._first = torch.empty_like(gradient) if self._first is None else self._first
-            self._first.copy_(gradient)
+            torch.mul(gradient, scale, out=self._first)
         self._norms.append(norm)
+        self._scale = scale
 
     def stopped_(self, theta: Tensor, flat: FlatModel) -> None:
         """Compare the user's last gradient with its first one; call it after the last step and before `finish_`.
@@ -74,8 +76,8 @@ class LocalGradients:
         if not (self._on and self._close and self._norms) or self._first is None:
             return
         self._found = [self._partition.norms(self._first, precise=False)]
-        if len(self._norms) > 1:
-            change = torch.dist(self._first, flat.gradient)
+        if len(self._norms) > 1 and self._scale is not None:
+            change = torch.dist(self._first, flat.gradient.mul_(self._scale))
             # The last gradient was taken before the last step, at theta_k + lr g.
             torch.add(theta, flat.gradient, alpha=-self._lr, out=flat.gradient)
             self._found.append((change / torch.dist(flat.gradient, flat.theta)).double()[None])

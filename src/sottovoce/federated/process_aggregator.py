@@ -114,7 +114,7 @@ class ProcessAggregator:
                 watch.begin(closely=user in closely)
             if batch is not None:
                 step = client.step_(recogniser, theta, batch, state)
-                watch.step(recogniser.flat.gradient, step.gradient_norm)
+                watch.step(recogniser.flat.gradient, step.gradient_norm, step.scale)
                 losses.append(step.loss)
                 continue
             watch.stopped_(theta, recogniser.flat)

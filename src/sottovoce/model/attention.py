@@ -1,35 +1,35 @@
 """Attention and dropout: PyTorch's own, except where they are slow on a CPU.
 
 On a CPU PyTorch draws one random double for every element that it may drop, which takes a quarter of a training step.
-Here one draw of 64 bits serves four elements. Attention with dropout is written out for the same reason. Without
-dropout, and on other devices, scaled_dot_product_attention is used.
+Here one draw of 64 bits serves four elements. For utterances of up to 15 seconds attention is faster on a CPU as plain
+matrix products, with a backward pass of its own; it is also the only way to drop weights with our dropout. For longer
+ones its memory, the square of the length, would be too large; these, and other devices, use
+scaled_dot_product_attention.
 """
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - everyone's name for it
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sottovoce.model.packing import Packing, Span
 
 _LEVELS = 2**16
+_LONG_OUTPUTS = 512
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout_prob: float) -> Tensor:
-    """Return the attention of q (rows, heads, outputs, channels); `bias` (rows, 1, 1, keys) is added to the scores."""
-    if dropout_prob == 0 or q.device.type != "cpu":
-        return F.scaled_dot_product_attention(q, k, v, bias, dropout_p=dropout_prob)
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-    if bias is not None:
-        scores = scores + bias
-    return dropout(scores.softmax(dim=-1), dropout_prob) @ v
+def self_attention(qkv: Tensor, heads: int, packing: Packing, dropout_prob: float) -> Tensor:
+    """Return the attention of each output to all outputs of its row, (places, width).
 
-
-def self_attention(qkv: Tensor, heads: int, bias: Tensor | None, dropout_prob: float) -> Tensor:
-    """Return the attention of each output to all outputs, (rows, outputs, width), from queries, keys and values.
-
-    `qkv` is (rows, outputs, 3 * width); `bias` (rows, 1, 1, outputs) is added to the scores.
+    `qkv` holds queries, keys and values of packed rows, (places, 3 * width).
     """
-    rows, outputs, triple = qkv.shape
-    q, k, v = qkv.view(rows, outputs, 3, heads, triple // 3 // heads).permute(2, 0, 3, 1, 4)
-    return attend(q, k, v, bias, dropout_prob).transpose(1, 2).reshape(rows, outputs, triple // 3)
+    long = dropout_prob == 0 and max(span.outputs for span in packing.spans) > _LONG_OUTPUTS
+    if qkv.device.type != "cpu" or long:
+        return torch.cat([span.strip(_fused(span.pad(qkv), heads, span, dropout_prob)) for span in packing.spans])
+    mixed: Tensor = _Products.apply(qkv, heads, packing.spans, dropout_prob)  # type: ignore[no-untyped-call]
+    return mixed
 
 
 def dropout(x: Tensor, dropout_prob: float) -> Tensor:
@@ -39,7 +39,84 @@ def dropout(x: Tensor, dropout_prob: float) -> Tensor:
     """
     if dropout_prob == 0 or x.device.type != "cpu":
         return F.dropout(x, dropout_prob)
+    return x * _dropout_mask(x, dropout_prob)
+
+
+def _dropout_mask(x: Tensor, dropout_prob: float) -> Tensor:
+    """Return what dropout multiplies the elements of x by."""
     threshold = round(dropout_prob * _LEVELS)
     bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
     kept = (bits[: x.numel()] >= threshold - _LEVELS // 2).view(x.shape)
-    return x * kept.to(x.dtype).mul_(_LEVELS / (_LEVELS - threshold))
+    return kept.to(x.dtype).mul_(_LEVELS / (_LEVELS - threshold))
+
+
+def _fused(qkv: Tensor, heads: int, span: Span, dropout_prob: float) -> Tensor:
+    """Return PyTorch's attention for the padded rows of a span."""
+    rows, outputs, triple = qkv.shape
+    q, k, v = qkv.view(rows, outputs, 3, heads, triple // 3 // heads).permute(2, 0, 3, 1, 4)
+    hidden = None if span.hidden is None else span.hidden.to(q.dtype)
+    mixed = F.scaled_dot_product_attention(q, k, v, hidden, dropout_p=dropout_prob)
+    return mixed.transpose(1, 2).reshape(rows, outputs, triple // 3)
+
+
+class _Products(torch.autograd.Function):
+    """Attention as plain matrix products: softmax(q k^T / sqrt(channels)) v, span by span."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, heads: int, spans: tuple[Span, ...], dropout_prob: float) -> Tensor:
+        """Keep queries, keys and values by head, the weights, and the dropout mask."""
+        mixed = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+        kept: list[Tensor] = []
+        for span in spans:
+            split = _by_head(span.pad(qkv), 3, heads)
+            q, k, v = split
+            weights = torch.bmm(q.mul_(q.shape[-1] ** -0.5), k.transpose(1, 2))
+            if span.hidden is not None:
+                weights.view(span.rows, heads, span.outputs, -1).add_(span.hidden)
+            torch.softmax(weights, -1, out=weights)
+            kept += [split, weights]
+            if dropout_prob:
+                mask = _dropout_mask(weights, dropout_prob)
+                kept.append(mask)
+                weights = weights * mask
+            mixed[span.first : span.last] = span.strip(_by_output(torch.bmm(weights, v)[None], heads))
+        ctx.save_for_backward(*kept)
+        ctx.heads, ctx.spans, ctx.dropped = heads, spans, dropout_prob > 0
+        return mixed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of qkv."""
+        kept = iter(ctx.saved_tensors)
+        result = grad.new_empty(len(grad), 3 * grad.shape[1])
+        for span in ctx.spans:
+            split, weights = next(kept), next(kept)
+            q, k, v = split
+            (above,) = _by_head(span.pad(grad), 1, ctx.heads)
+            grads = torch.empty_like(split)
+            of_weights = torch.bmm(above, v.transpose(1, 2))
+            used = weights
+            if ctx.dropped:
+                mask = next(kept)
+                of_weights.mul_(mask)
+                used = weights * mask
+            torch.bmm(used.transpose(1, 2), above, out=grads[2])
+            of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+            torch.bmm(of_scores, k, out=grads[0]).mul_(q.shape[-1] ** -0.5)  # the scale is in q already, not in k
+            torch.bmm(of_scores.transpose(1, 2), q, out=grads[1])
+            result[span.first : span.last] = span.strip(_by_output(grads, ctx.heads))
+        return result, None, None, None
+
+
+def _by_head(padded: Tensor, parts: int, heads: int) -> Tensor:
+    """Return (rows, outputs, parts * width) as a new (parts, rows * heads, outputs, channels)."""
+    rows, outputs, _ = padded.shape
+    split = padded.view(rows, outputs, parts, heads, -1).permute(2, 0, 3, 1, 4)
+    return split.clone(memory_format=torch.contiguous_format).view(parts, rows * heads, outputs, -1)
+
+
+def _by_output(split: Tensor, heads: int) -> Tensor:
+    """Return (parts, rows * heads, outputs, channels) as (rows, outputs, parts * width)."""
+    parts, grouped, outputs, _ = split.shape
+    return split.view(parts, grouped // heads, heads, outputs, -1).permute(1, 3, 0, 2, 4).flatten(2)

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from sottovoce.model.attention import dropout, self_attention
 from sottovoce.model.conformer_options import ConformerOptions
+from sottovoce.model.linear import linear
+from sottovoce.model.packing import Packing
 from sottovoce.model.stack import LAYER_NORM_EPS, Stack
 
 
@@ -45,22 +47,21 @@ class ConformerBlock(nn.Module):
         self.w4 = nn.Linear(options.mlp_width, width, bias=False)
         self.ln6 = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
 
-    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the block's output for x (rows, outputs, width); `bias` (rows, 1, 1, outputs) hides padding."""
+    def forward(self, x: Tensor, packing: Packing) -> Tensor:
+        """Return the block's output for packed x (places, width)."""
         dropout_prob = self.dropout if self.training else 0.0
-        x = x + 0.5 * self.w2(dropout(F.silu(self.w1(self.ln1(x))), dropout_prob))
-        x = x + self.wf(self_attention(self.wqkv(self.ln2(x)), self.heads, bias, dropout_prob))
-        x = x + self._convolution(self.ln3(x), bias)
-        x = x + 0.5 * self.w4(dropout(F.silu(self.w3(self.ln5(x))), dropout_prob))
+        x = x + 0.5 * linear(dropout(F.silu(linear(self.ln1(x), self.w1.weight)), dropout_prob), self.w2.weight)
+        mixed = self_attention(linear(self.ln2(x), self.wqkv.weight), self.heads, packing, dropout_prob)
+        x = linear(mixed, self.wf.weight, x)
+        x = self._convolution(self.ln3(x), packing, x)
+        x = x + 0.5 * linear(dropout(F.silu(linear(self.ln5(x), self.w3.weight)), dropout_prob), self.w4.weight)
         normal: Tensor = self.ln6(x)
         return normal
 
-    def _convolution(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        gated = F.glu(self.wp1(x), dim=-1)
-        if bias is not None:
-            gated = gated.masked_fill(bias[:, 0, 0, :, None] < 0, 0.0)
-        mixed: Tensor = self.wp2(F.silu(self.ln4(depthwise(gated, self.wd.weight))))
-        return mixed
+    def _convolution(self, x: Tensor, packing: Packing, residual: Tensor) -> Tensor:
+        gated = packing.unpack_clear(F.glu(linear(x, self.wp1.weight), dim=-1))
+        mixed = packing.pack(depthwise(gated, self.wd.weight))
+        return linear(F.silu(self.ln4(mixed)), self.wp2.weight, residual)
 
 
 def depthwise(x: Tensor, kernel: Tensor) -> Tensor:

@@ -119,6 +119,11 @@ class Encoder(nn.Module):
         """The number of blocks, which the fixed time of a training step is proportional to."""
         return len({role.block for role in self.parameter_roles().values() if role.kind != REST}) or 1
 
+    @property
+    def computes_padding(self) -> bool:
+        """Whether padding takes time. Batches are then cut into micro-batches of similar length."""
+        return True
+
     def units_to_compile(self) -> Iterable[nn.Module]:
         """Return the modules that `hardware.compile` compiles, each on its own: by default the whole encoder."""
         return [self]

@@ -8,8 +8,10 @@ layer of its own. `block` joins all tensors of a block, `kind` the same part of 
 tensor belongs to which (`roles.py`).
 """
 
+import contextlib
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -19,9 +21,33 @@ from torch import Tensor
 
 from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.model.encoder import Encoder
+from sottovoce.model.linear import set_gradient_home
 from sottovoce.model.roles import TensorRole, Trainable, having, role_by_name, selected
 
 PartitionName = Literal["tensor", "block", "kind"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The part of a tensor that lies in a chunk, counted from the chunk's beginning."""
+
+    tensor: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A range of a flat vector, and the tensors in it."""
+
+    first: int
+    last: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates."""
+        return self.last - self.first
 
 
 @dataclass(frozen=True)
@@ -71,11 +97,36 @@ class Partition:
         Without `precise`, the squares of a tensor are added up in the vector's own type. That is faster, and good
         enough for statistics.
         """
-        dtype = torch.float64 if precise else vector.dtype
-        tensors = torch._foreach_norm(_cut(vector, self.tensor_sizes), 2, dtype=dtype)
-        squares = torch.stack(list(tensors)).double().square()
+        if precise:
+            squares = self._squares(vector)
+        else:
+            squares = torch.stack(torch._foreach_norm(_cut(vector, self.tensor_sizes), 2)).double().square()
         layer = torch.tensor(self.tensor_layers, device=vector.device)
         return torch.zeros(len(self), dtype=torch.float64, device=vector.device).index_add_(0, layer, squares).sqrt()
+
+    def _squares(self, vector: Tensor) -> Tensor:
+        """Return the sum of squares of every tensor, squared and added up in float64."""
+        chunks = self.chunks(vector.device)
+        wide = torch.empty(max(chunk.size for chunk in chunks), dtype=torch.float64, device=vector.device)
+        sums: list[list[Tensor]] = [[] for _ in self.tensors]
+        for chunk in chunks:
+            part = wide[: chunk.size].copy_(vector[chunk.first : chunk.last])
+            for piece in chunk.pieces:
+                own = part[piece.first : piece.last]
+                sums[piece.tensor].append(torch.dot(own, own))
+        return torch.stack([parts[0] if len(parts) == 1 else torch.stack(parts).sum() for parts in sums])
+
+    def chunks(self, device: torch.device) -> tuple["Chunk", ...]:
+        """Return the vector cut into chunks that stay in a CPU's cache while several operations pass over them."""
+        return self._chunks_on_cpu if device.type == "cpu" else self._chunks_elsewhere
+
+    @cached_property
+    def _chunks_on_cpu(self) -> tuple["Chunk", ...]:
+        return tuple(_chunks(self.tensor_sizes, 1 << 15))
+
+    @cached_property
+    def _chunks_elsewhere(self) -> tuple["Chunk", ...]:
+        return tuple(_chunks(self.tensor_sizes, 1 << 24))
 
     def scale_(self, vector: Tensor, factors: Tensor) -> Tensor:
         """Multiply every layer of the vector, in place, by its factor."""
@@ -103,10 +154,13 @@ class FlatModel:
         self.theta = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
         self.gradient = torch.zeros_like(self.theta)
         sizes = [parameter.numel() for parameter in parameters]
+        self._homes: list[tuple[Tensor, Tensor]] = []  # every parameter with its part of the gradient
         views = zip(parameters, _cut(self.theta, sizes), _cut(self.gradient, sizes), strict=True)
         for parameter, value, gradient in views:
             parameter.data = value.view(parameter.shape)
             parameter.grad = gradient.view(parameter.shape)
+            set_gradient_home(parameter, parameter.grad)
+            self._homes.append((parameter, parameter.grad))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,6 +170,22 @@ class FlatModel:
     def load_(self, theta: Tensor) -> None:
         """Set all trainable parameters."""
         self.theta.copy_(theta)
+
+    @contextlib.contextmanager
+    def new_gradient(self) -> Iterator[None]:
+        """Replace the gradient by the sum of those of all backward passes inside; it is there at the end.
+
+        Nothing is set to zero and added to: the first gradient of a parameter takes the place of the old one.
+        """
+        for parameter, _ in self._homes:
+            parameter.grad = None
+        yield
+        for parameter, home in self._homes:
+            if parameter.grad is None:
+                home.zero_()
+            elif parameter.grad is not home:
+                home.copy_(parameter.grad)
+            parameter.grad = home
 
     @torch.no_grad()
     def fill_(self, tensors: Mapping[str, Tensor]) -> None:
@@ -202,6 +272,20 @@ def _require_no_buffers(encoder: Encoder) -> None:
             f"The encoder keeps {buffers[0]} in a buffer, but only parameters are trained, sent and saved. Use "
             "LayerNorm instead of BatchNorm, or register constants with persistent=False."
         )
+
+
+def _chunks(sizes: Sequence[int], size: int) -> Iterator[Chunk]:
+    """Cut a vector of tensors into chunks of this size."""
+    ends = list(itertools.accumulate(sizes))
+    tensor = 0
+    for first in range(0, ends[-1], size):
+        last = min(first + size, ends[-1])
+        pieces, place = [], first
+        while place < last:
+            end = min(ends[tensor], last)
+            pieces.append(Piece(tensor, place - first, end - first))
+            tensor, place = tensor + (end == ends[tensor]), end
+        yield Chunk(first, last, tuple(pieces))
 
 
 def _cut(vector: Tensor, sizes: Sequence[int]) -> list[Tensor]:

@@ -7,9 +7,6 @@ Guarantee: an utterance's output does not depend on its batch. Everything beyond
 normalisation, before the convolution, as attention keys. Its positions are centred on its own length.
 """
 
-import math
-from typing import cast
-
 import torch
 import torch.nn.functional as F  # noqa: N812 - everyone's name for it
 from torch import Tensor, nn
@@ -19,6 +16,7 @@ from sottovoce.model.attention import dropout
 from sottovoce.model.cape import centred_positions, embed
 from sottovoce.model.encoder import Encoder
 from sottovoce.model.encoder_options import EncoderOptions
+from sottovoce.model.packing import Packing
 
 KERNEL = 7
 STRIDE = 3
@@ -39,52 +37,53 @@ class FrontEnd(Encoder):
         self.input_bias = nn.Parameter(torch.zeros(1))
         self.conv = nn.Conv1d(BINS, 2 * width, KERNEL, STRIDE, PADDING)
 
-    def front(self, features: Tensor, frames: Tensor, shifts: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the input of the first block (rows, outputs, width) and the number of outputs of each row.
+    def front(self, features: Tensor, frames: Tensor, shifts: Tensor | None) -> tuple[Tensor, Packing]:
+        """Return the packed input of the first block (places, width) and where the outputs are in it.
 
         `shifts` (rows) moves each utterance's positions, in seconds.
         """
         outputs = self.output_count(frames)
-        x = dropout(F.glu(self.convolved(features, frames), dim=-1), self.dropout_prob if self.training else 0.0)
-        positions = centred_positions(outputs, x.shape[1], features.dtype)
+        packing = Packing.of(outputs, -(-features.shape[1] // STRIDE))
+        heard = F.glu(self.convolved(features, frames, packing), dim=-1)
+        positions = centred_positions(outputs, packing.longest, features.dtype)
         if shifts is not None:
             positions = positions + shifts.to(positions.dtype)[:, None]
-        return x + embed(positions, self.width), outputs
+        embedded = embed(packing.pack(positions[..., None]).squeeze(1), self.width)
+        return dropout(heard, self.dropout_prob if self.training else 0.0) + embedded, packing
 
-    def convolved(self, features: Tensor, frames: Tensor) -> Tensor:
+    def convolved(self, features: Tensor, frames: Tensor, packing: Packing) -> Tensor:
         """Return the convolution of (scale * normalised features + bias), with zeros beyond each row's own frames.
 
-        The convolution is linear in scale and bias, so they are pulled out of it: nothing is ever differentiated with
-        respect to the features, and two matrix products remain. (oneDNN's convolution keeps compiled code for every
-        shape of a batch, half a gigabyte of it.)
+        It is one matrix product. The convolution is linear in scale and bias, so they are multiplied into the kernel:
+        nothing is ever differentiated with respect to the features. The bias meets an 81st bin that is 1 in real frames
+        and 0 elsewhere. (oneDNN's convolution keeps compiled code for every shape of a batch, half a gigabyte of it.)
         """
-        real = (torch.arange(features.shape[1], device=features.device) < frames[:, None])[..., None].to(features.dtype)
-        kernel = self.conv.weight.transpose(1, 2).flatten(1)
-        heard = F.linear(_windows(_normalised(features, real)), kernel)
-        present = F.linear(_windows(real), self.conv.weight.sum(dim=1))
-        return self.input_scale * heard + self.input_bias * present + cast("Tensor", self.conv.bias)
+        kernel = self.conv.weight.transpose(1, 2)  # (channels, KERNEL, bins)
+        whole = torch.cat([self.input_scale * kernel, self.input_bias * kernel.sum(dim=2, keepdim=True)], dim=2)
+        return F.linear(_windows(features, frames, packing), whole.flatten(1), self.conv.bias)
 
 
-def _windows(x: Tensor) -> Tensor:
-    """Return the KERNEL frames of (rows, frames, channels) that the convolution sees at each output, concatenated."""
-    return F.pad(x, (0, 0, PADDING, PADDING)).unfold(1, KERNEL, STRIDE).transpose(2, 3).flatten(2)
+def _windows(features: Tensor, frames: Tensor, packing: Packing) -> Tensor:
+    """Return the KERNEL frames that the convolution sees at each packed output, concatenated: (places, KERNEL * 81).
 
-
-def _normalised(features: Tensor, real: Tensor) -> Tensor:
-    """Return the features with zero mean and unit variance over each row's own frames, and zeros beyond."""
-    count = real.sum(dim=1, keepdim=True) * features.shape[2]
-    mean = (features * real).sum(dim=(1, 2), keepdim=True) / count
-    centred = (features - mean) * real
-    variance = (centred**2).sum(dim=(1, 2), keepdim=True) / count
-    return centred * torch.rsqrt(variance + _VARIANCE_FLOOR)
-
-
-def key_bias(outputs: Tensor, longest: int, dtype: torch.dtype) -> Tensor | None:
-    """Return what is added to attention scores: 0 for real keys, -inf for padding; None where all keys are real.
-
-    Only on a CPU does it check for that: the check would make the host wait for another device.
+    Frames are normalised to zero mean and unit variance over each row's own, and zero beyond. Bin 81 tells real frames.
     """
-    if outputs.device.type == "cpu" and bool((outputs == longest).all()):
-        return None
-    beyond = torch.arange(longest, device=outputs.device) >= outputs[:, None]
-    return torch.zeros(beyond.shape, dtype=dtype, device=outputs.device).masked_fill_(beyond, -math.inf)[:, None, None]
+    rows, longest, bins = features.shape
+    real = (torch.arange(longest, device=features.device) < frames[:, None])[..., None].to(features.dtype)
+    count = frames[:, None, None] * bins
+    centred = features - (features * real).sum(dim=(1, 2), keepdim=True) / count
+    centred.mul_(real)
+    variance = torch.linalg.vector_norm(centred, dim=(1, 2), keepdim=True).square_() / count
+    strides = packing.longest + -(-(KERNEL - STRIDE) // STRIDE)  # of a row, with zeros for its last window
+    heard = features.new_zeros(rows, strides * STRIDE, bins + 1)
+    inside = heard[:, PADDING : PADDING + longest]
+    torch.mul(centred, torch.rsqrt(variance + _VARIANCE_FLOOR), out=inside[..., :bins])
+    inside[..., bins:] = real
+    # A window is KERNEL consecutive frames, so all windows are one view with overlapping rows.
+    windows = heard.as_strided(
+        (rows * strides - strides + packing.longest, KERNEL * (bins + 1)), (STRIDE * (bins + 1), 1)
+    )
+    places = torch.arange(rows, device=features.device)[:, None] * strides + torch.arange(
+        packing.longest, device=features.device
+    )
+    return windows.index_select(0, packing.pack(places[..., None]).squeeze(1))

@@ -13,7 +13,7 @@ from sottovoce.features.logmel import BINS
 from sottovoce.model.cape import MAX_SHIFT_SECONDS
 from sottovoce.model.encoder import Choices, as_tensor
 from sottovoce.model.encoder_options import StackOptions
-from sottovoce.model.front import KERNEL, STRIDE, FrontEnd, key_bias
+from sottovoce.model.front import KERNEL, STRIDE, FrontEnd
 from sottovoce.randomness import Streams
 
 LAYER_NORM_EPS = 1e-5
@@ -21,7 +21,7 @@ KEPT, SHIFTS = "kept_blocks", "position_shifts"  # the random choices
 
 
 class Stack(FrontEnd):
-    """An encoder of blocks. A block maps x (rows, outputs, width) and the key bias (rows, 1, 1, outputs) to a new x.
+    """An encoder of blocks. A block maps a packed x (places, width) and its packing to a new x.
 
     Matrices in a block have no biases.
     """
@@ -37,13 +37,12 @@ class Stack(FrontEnd):
 
     def forward(self, features: Tensor, frames: Tensor, choices: Choices | None = None) -> tuple[Tensor, Tensor]:
         """Return scores and the number of outputs of each row."""
-        x, outputs = self.front(features, frames, as_tensor(choices, SHIFTS, features.device))
-        bias = key_bias(outputs, x.shape[1], x.dtype)
+        x, packing = self.front(features, frames, as_tensor(choices, SHIFTS, features.device))
         kept = None if choices is None else choices.get(KEPT)
         for number, block in enumerate(self.blocks):
             if kept is None or kept[number]:
-                x = block(x, bias)
-        return self.output(self.ln(x)), outputs
+                x = block(x, packing)
+        return packing.unpack(self.output(self.ln(x))), packing.outputs
 
     def draw_batch(self, streams: Streams) -> Choices:
         """Choose the blocks that are not dropped."""
@@ -75,6 +74,11 @@ class Stack(FrontEnd):
             return math.sqrt(1 / self.get_parameter(name)[0].numel())
         fan_in = self.get_parameter(f"{name.split('.', maxsplit=1)[0]}.weight")[0].numel()
         return math.sqrt(3 / fan_in) if name.endswith("weight") else math.sqrt(1 / fan_in)
+
+    @property
+    def computes_padding(self) -> bool:
+        """Packed matrices have no padding on a CPU."""
+        return self.output.weight.device.type != "cpu"
 
     def units_to_compile(self) -> Iterable[nn.Module]:
         """Return the blocks: they share one compiled piece, and layer drop needs no further compilation."""

@@ -11,6 +11,8 @@ import torch.nn.functional as F  # noqa: N812 - everyone's name for it
 from torch import Tensor, nn
 
 from sottovoce.model.attention import dropout, self_attention
+from sottovoce.model.linear import linear
+from sottovoce.model.packing import Packing
 from sottovoce.model.stack import LAYER_NORM_EPS, Stack
 from sottovoce.model.transformer_options import TransformerOptions
 
@@ -33,23 +35,23 @@ class TransformerBlock(nn.Module):
         self.w1 = nn.Linear(width, options.mlp_width, bias=False)
         self.w2 = nn.Linear(options.mlp_width, width, bias=False)
 
-    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the block's output for x (rows, outputs, width); `bias` (rows, 1, 1, outputs) hides padding."""
+    def forward(self, x: Tensor, packing: Packing) -> Tensor:
+        """Return the block's output for packed x (places, width)."""
         if self.pre_norm:
-            x = x + self._attention(self.ln1(x), bias)
-            return x + self._mlp(self.ln2(x))
-        x = self.ln1(x + self._attention(x, bias))
-        normal: Tensor = self.ln2(x + self._mlp(x))
+            x = self._attention(self.ln1(x), packing, x)
+            return self._mlp(self.ln2(x), x)
+        x = self.ln1(self._attention(x, packing, x))
+        normal: Tensor = self.ln2(self._mlp(x, x))
         return normal
 
-    def _attention(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        mixed: Tensor = self.wf(self_attention(self.wqkv(x), self.heads, bias, self.dropout if self.training else 0.0))
-        return mixed
+    def _attention(self, x: Tensor, packing: Packing, residual: Tensor) -> Tensor:
+        dropout_prob = self.dropout if self.training else 0.0
+        mixed = self_attention(linear(x, self.wqkv.weight), self.heads, packing, dropout_prob)
+        return linear(mixed, self.wf.weight, residual)
 
-    def _mlp(self, x: Tensor) -> Tensor:
-        inner = dropout(F.relu(self.w1(x)), self.dropout if self.training else 0.0)
-        outer: Tensor = self.w2(inner)
-        return outer
+    def _mlp(self, x: Tensor, residual: Tensor) -> Tensor:
+        inner = dropout(F.relu_(linear(x, self.w1.weight)), self.dropout if self.training else 0.0)
+        return linear(inner, self.w2.weight, residual)
 
 
 class Transformer(Stack):

@@ -10,10 +10,13 @@ The rule `clip` is Delta_h * min(1, C_h / |Delta_h|); `normalize` leaves a delta
 rescales every layer to C_h, small ones up.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from sottovoce.errors import PrivacyError
+from sottovoce.model.flat import Partition
 from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
 
 _ROUNDING = 2.0**-52
@@ -53,7 +56,19 @@ def add_clipped_(
     scales = (factors * (weight * mechanism.weight_unit / mechanism.resolution)).tolist()
     if mechanism.clip_norms is None and float(delta.abs().max()) * max(scales) > largest:
         return None
-    sums, deltas = (torch.split(vector, list(partition.tensor_sizes)) for vector in (total, delta))
-    for place, layer in enumerate(partition.tensor_layers):
-        sums[place].add_(deltas[place].double().mul_(scales[layer]).trunc_().long())
+    _add_scaled_(total, delta, scales, mechanism.partition)
     return norms, factors
+
+
+def _add_scaled_(total: Tensor, delta: Tensor, scales: Sequence[float], partition: Partition) -> None:
+    """Add the delta to the integer sum, each layer multiplied by its scale in float64 and rounded toward zero."""
+    chunks = partition.chunks(delta.device)
+    wide = torch.empty(max(chunk.size for chunk in chunks), dtype=torch.float64, device=delta.device)
+    whole = torch.empty_like(wide, dtype=torch.int64)
+    for chunk in chunks:
+        scaled, rounded = wide[: chunk.size], whole[: chunk.size]
+        scaled.copy_(delta[chunk.first : chunk.last])
+        for piece in chunk.pieces:
+            scaled[piece.first : piece.last].mul_(scales[partition.tensor_layers[piece.tensor]])
+        rounded.copy_(scaled)  # a conversion to integers drops the fraction
+        total[chunk.first : chunk.last].add_(rounded)
