@@ -6,7 +6,7 @@ so it must be guarded by `if __name__ == "__main__":`. Where workers compute, on
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,10 @@ from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.scores import Breakdown
 from sottovoce.files import make_folder, written_whole
 from sottovoce.model.hardware import Hardware
+from sottovoce.privacy.accounting import Event, Floats, remember
 from sottovoce.privacy.claims import claim_for
 from sottovoce.privacy.epsilons import Epsilons
+from sottovoce.privacy.mechanism import moments_ahead
 from sottovoce.privacy.planner import Accounting, Plan, solve
 from sottovoce.privacy.privacy_options import Sampling
 from sottovoce.processes import Progress, no_progress
@@ -109,12 +111,19 @@ def train_federated(
     """
     resolved = _with_data(settings, Path(run), train=train, dev=dev, test=test, seed_model=seed_model)
     resolved = with_own_corpus(resolved, Path(run), workers, progress)
-    return _train(_federated_worker, resolved, Path(run), workers, display, aggregator)
+    known = moments_ahead(resolved.config.privacy, resolved.config.participation)
+    return _train(_federated_worker, resolved, Path(run), workers, display, aggregator, known)
 
 
 def _federated_worker(
-    group: "Group", resolved: Resolved, run: Path, display: MakeDisplay, aggregator: "MakeAggregator | None"
+    group: "Group",
+    resolved: Resolved,
+    run: Path,
+    display: MakeDisplay,
+    aggregator: "MakeAggregator | None",
+    known: Mapping[Event, Floats],
 ) -> None:
+    remember(known)
     from sottovoce.federated.federated_training import train_federated  # noqa: PLC0415 - loads torch
 
     train_federated(group, resolved, run, display, make_aggregator=aggregator)
