@@ -97,7 +97,7 @@ def test_no_class_name_stands_for_two_things():
     [
         "import sottovoce; sottovoce.preset_names()",
         "import sottovoce.data, sottovoce.config; sottovoce.config.resolve('quick')",
-        "from sottovoce.cli.main import app",
+        "import sottovoce.api, sottovoce.runs.folder, sottovoce.privacy.claims",
     ],
 )
 def test_reading_a_preset_or_asking_for_help_does_not_load_torch(code):
