@@ -24,6 +24,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/federated.py
+	$(BIN)/python benchmarks/startup.py
 
 # The same federated work under Sottovoce, pfl, Flower and a bare loop; installs the others below build/ (an hour).
 bench-peers: $(VENV)/.ready

@@ -26,7 +26,7 @@ from sottovoce.data.corpora import Table
 from sottovoce.data.population import Population
 from sottovoce.data.preparation import prepare
 from sottovoce.data.store import Store
-from sottovoce.distributed import Group, run_workers
+from sottovoce.distributed import Group
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated import client as client_module
 from sottovoce.federated.client import Client
@@ -39,6 +39,7 @@ from sottovoce.optim import Lamb
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.privacy_options import Participation, Privacy
 from sottovoce.randomness import stream
+from sottovoce.workers import run_workers
 
 SPEAKERS, UTTERANCES, SECONDS = 32, 8, 4.0
 COHORT = 32

@@ -15,6 +15,7 @@ import soundfile
 import torch
 from hypothesis import settings
 
+from sottovoce.cli.lazy_command import LazyCommand
 from sottovoce.cli.main import run
 from sottovoce.data.corpora import Table
 from sottovoce.data.preparation import prepare
@@ -107,6 +108,11 @@ def make_store(make_table: Callable[..., Path], tmp_path: Path) -> Callable[...,
         return prepare(corpus, tmp_path / f"{name}-store", workers=1)
 
     return make
+
+
+def loaded(command: Any) -> Any:
+    """Return the command that a lazy command stands for; any other command as it is."""
+    return command.load() if isinstance(command, LazyCommand) else command
 
 
 @dataclass

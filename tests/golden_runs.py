@@ -25,11 +25,11 @@ from sottovoce.central.central_training import train_central
 from sottovoce.config import parse_setting, resolve
 from sottovoce.data.corpora import Table
 from sottovoce.data.preparation import prepare
-from sottovoce.distributed import run_workers
 from sottovoce.federated.federated_training import train_federated
 from sottovoce.processes import no_progress
 from sottovoce.runs.display import NoDisplay
 from sottovoce.runs.own_corpus import with_own_corpus
+from sottovoce.workers import run_workers
 from trainings import SMALL_MODEL
 
 DIGESTS = Path(__file__).parent / "golden" / "runs.json"

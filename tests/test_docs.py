@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-import typer.main
 from pydantic import BaseModel
 
-from conftest import ROOT
-from sottovoce.cli.main import app
+from conftest import ROOT, loaded
+from sottovoce.cli.command_line import command_line
 from sottovoce.config import Config
 from sottovoce.open_union import OpenUnion
 
@@ -93,12 +92,12 @@ def test_every_command_and_its_options_exist(page):
 
 def require_command(line: str) -> None:
     """Follow the words of a command line down to a command, and check its options."""
-    command, words = typer.main.get_command(app), shlex.split(line.replace("...", "x"))[1:]
+    command, words = command_line(), shlex.split(line.replace("...", "x"))[1:]
     while words and hasattr(command, "commands"):
         if words[0] in ("|", "x") or words[0].startswith("-") or words[0].isupper():
             return
         assert words[0] in command.commands, line
-        command = command.commands[words.pop(0)]
+        command = loaded(command.commands[words.pop(0)])
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     for word in words:
         if word.startswith("--") and word != "--":

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-ROOMS = ("bench", "central", "estimate", "evaluation", "federated", "model", "privacy", "reports", "runs")
+ROOMS = ("bench", "central", "data", "estimate", "evaluation", "federated", "model", "privacy", "reports", "runs")
 PACKAGES = ("sottovoce", *(f"sottovoce.{room}" for room in ROOMS))
 
 

@@ -9,8 +9,9 @@ from items import Item
 from measuring import Measured, Stopwatch
 
 from sottovoce.data.store import Store
-from sottovoce.distributed import Group, run_workers
+from sottovoce.distributed import Group
 from sottovoce.federated import client as client_module
+from sottovoce.workers import run_workers
 
 
 def run(group: Group, folder: Path, out: Path) -> None:

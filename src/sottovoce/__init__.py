@@ -29,7 +29,7 @@ from sottovoce.lazy_names import lazy_names
 from sottovoce.version import VERSION
 
 if TYPE_CHECKING:
-    from sottovoce.api import Model, epsilon, evaluate, load, plan, preset, train_central, train_federated
+    from sottovoce.api import epsilon, evaluate, plan, preset, train_central, train_federated
     from sottovoce.config import preset_names
     from sottovoce.data.corpora import CommonVoice, CorpusSpec, Lhotse, LibriSpeech, Synthetic, Table
     from sottovoce.data.joining import Joining
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sottovoce.data.selection import Selection
     from sottovoce.data.store import Store
     from sottovoce.errors import ConfigError, DataError, PrivacyError, SottoError
+    from sottovoce.evaluation.model import Model, load
     from sottovoce.federated.aggregator import Aggregator, AggregatorContext, Collected
     from sottovoce.federated.local_rules import FedProx, LocalRule, LocalSgd, LocalState
     from sottovoce.model.encoder import Encoder
@@ -119,7 +120,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "api": "Model epsilon evaluate load plan preset train_central train_federated",
+        "api": "epsilon evaluate plan preset train_central train_federated",
         "config": "preset_names",
         "data.corpora": "CommonVoice CorpusSpec Lhotse LibriSpeech Synthetic Table",
         "data.joining": "Joining",
@@ -129,6 +130,7 @@ __getattr__ = lazy_names(
         "data.selection": "Selection",
         "data.store": "Store",
         "errors": "ConfigError DataError PrivacyError SottoError",
+        "evaluation.model": "Model load",
         "federated.aggregator": "Aggregator AggregatorContext Collected",
         "federated.local_rules": "FedProx LocalRule LocalSgd LocalState",
         "model.encoder": "Encoder",

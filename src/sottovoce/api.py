@@ -1,46 +1,45 @@
 """Training, evaluation, transcription and accounting as plain Python calls, which the command line is a layer over.
 
 `import sottovoce as sv` has every public name of this module. A script that uses more than one worker starts processes,
-so it must be guarded by `if __name__ == "__main__":`.
+so it must be guarded by `if __name__ == "__main__":`. Where workers compute, only they load torch.
 """
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sottovoce.central.central_training import train_central as central_worker
 from sottovoce.config import Layer, Resolved, Tree, resolve
 from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
+from sottovoce.data.speech import Place, Speech, open_speech
 from sottovoce.data.store import Store
-from sottovoce.distributed import Group, run_workers
 from sottovoce.errors import ConfigError, DataError
-from sottovoce.evaluation.breakdown import group_columns
-from sottovoce.evaluation.model import Model, Place, Speech, evaluate_population, load, open_speech
 from sottovoce.evaluation.scores import Breakdown
-from sottovoce.federated.aggregator import MakeAggregator
-from sottovoce.federated.federated_training import train_federated as federated_worker
-from sottovoce.federated.process_aggregator import ProcessAggregator
 from sottovoce.files import make_folder, written_whole
 from sottovoce.model.hardware import Hardware
-from sottovoce.model.recogniser import load_recogniser
+from sottovoce.privacy.accounting import Event, Floats, remember
 from sottovoce.privacy.claims import claim_for
 from sottovoce.privacy.epsilons import Epsilons
+from sottovoce.privacy.mechanism import moments_ahead
 from sottovoce.privacy.planner import Accounting, Plan, solve
 from sottovoce.privacy.privacy_options import Sampling
 from sottovoce.processes import Progress, no_progress
 from sottovoce.runs.display import MakeDisplay, NoDisplay
 from sottovoce.runs.folder import Run
 from sottovoce.runs.own_corpus import with_own_corpus
+from sottovoce.workers import run_workers
+
+if TYPE_CHECKING:
+    from sottovoce.distributed import Group
+    from sottovoce.federated.aggregator import MakeAggregator
 
 __all__ = [
-    "Model",
     "Place",
     "Speech",
     "epsilon",
     "evaluate",
-    "load",
     "plan",
     "preset",
     "train_central",
@@ -77,7 +76,13 @@ def train_central(
     Example: `run = sv.train_central("tiny", "runs/digits", train=speakers, dev=heldout)`
     """
     resolved = _with_data(settings, Path(run), train=train, dev=dev, test=test, seed_model=seed_model)
-    return _train(central_worker, resolved, Path(run), workers, display)
+    return _train(_central_worker, resolved, Path(run), workers, display)
+
+
+def _central_worker(group: "Group", resolved: Resolved, run: Path, display: MakeDisplay) -> None:
+    from sottovoce.central.central_training import train_central  # noqa: PLC0415 - loads torch
+
+    train_central(group, resolved, run, display)
 
 
 def train_federated(
@@ -91,7 +96,7 @@ def train_federated(
     workers: int = 1,
     display: MakeDisplay = NoDisplay,
     progress: Progress = no_progress,
-    aggregator: MakeAggregator = ProcessAggregator.of,
+    aggregator: "MakeAggregator | None" = None,
 ) -> Run:
     """Train a model on users who keep their audio and return its run; an unfinished run in the folder is resumed.
 
@@ -99,21 +104,36 @@ def train_federated(
     folder and reports that to `progress`. Killed and started again, training ends with the same bits, with any number
     of workers.
 
-    `aggregator` makes the backend: who has the users train and adds up their clipped deltas. By default these are the
+    `aggregator` makes the backend: who has the users train and adds up their clipped deltas. Without it these are the
     run's own processes. With several workers it must be a function or class of an importable module.
 
     Example: `run = sv.train_federated("quick", "runs/quick"); run.epsilon.tightest, run.evaluations["test"].wer`
     """
     resolved = _with_data(settings, Path(run), train=train, dev=dev, test=test, seed_model=seed_model)
     resolved = with_own_corpus(resolved, Path(run), workers, progress)
-    return _train(federated_worker, resolved, Path(run), workers, display, None, aggregator)
+    known = moments_ahead(resolved.config.privacy, resolved.config.participation)
+    return _train(_federated_worker, resolved, Path(run), workers, display, aggregator, known)
+
+
+def _federated_worker(
+    group: "Group",
+    resolved: Resolved,
+    run: Path,
+    display: MakeDisplay,
+    aggregator: "MakeAggregator | None",
+    known: Mapping[Event, Floats],
+) -> None:
+    remember(known)
+    from sottovoce.federated.federated_training import train_federated  # noqa: PLC0415 - loads torch
+
+    train_federated(group, resolved, run, display, make_aggregator=aggregator)
 
 
 def _train(
     worker: Callable[..., None], resolved: Resolved, run: Path, workers: int, display: MakeDisplay, *more: object
 ) -> Run:
     hardware = resolved.config.hardware
-    run_workers(worker, (resolved, run, display, *more), hardware.processes(workers), hardware.threads_per_worker)
+    run_workers(worker, (resolved, run, display, *more), workers, hardware.threads_per_worker, limit=hardware.processes)
     return Run(run)
 
 
@@ -177,7 +197,7 @@ def evaluate(
 
 
 def _evaluate_worker(
-    group: Group,
+    group: "Group",
     model: Path,
     speech: Speech,
     by: Sequence[str] | None,
@@ -185,6 +205,10 @@ def _evaluate_worker(
     progress: Progress,
     result: Path,
 ) -> None:
+    from sottovoce.evaluation.breakdown import group_columns  # noqa: PLC0415 - loads torch
+    from sottovoce.evaluation.model import evaluate_population  # noqa: PLC0415 - loads torch
+    from sottovoce.model.recogniser import load_recogniser  # noqa: PLC0415 - loads torch
+
     population = open_speech(speech)
     columns = group_columns(population.store, by)  # before the model is loaded: a wrong name is found at once
     recogniser = load_recogniser(model, Hardware().open())

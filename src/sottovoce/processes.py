@@ -28,6 +28,7 @@ UNGUARDED = 4  # exit code of a worker that has run the script up to the call th
 START_BELOW_MAIN = "In a script, work with several workers starts below `if __name__ == '__main__':`. Add that line."
 
 _PR_SET_PDEATHSIG = 1
+_PRELOADED = ["torch", "torch.distributed"]
 _TASKS_PER_WORKER = 3  # in flight: one in work, one waiting, one being written
 
 
@@ -61,27 +62,55 @@ def worker_context() -> ForkServerContext | SpawnContext:
     """Return how to start workers that need torch: forked from a server that has loaded it once, where there is one.
 
     The server starts once in the life of a process. Workers have the environment variables and the standard output
-    that this process had then.
+    that this process had then; PYTHONPATH is its import path.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed"])
+    context.set_forkserver_preload(_PRELOADED)
     return context
 
 
-def start_worker_server(workers: int) -> None:
-    """Let the server of `worker_context` load torch already, while this process loads it too."""
-    if workers == 1 or under_torchrun() or worker_context().get_start_method() != "forkserver":
+def start_worker_server(workers: int, *modules: str) -> None:
+    """Let the server of `worker_context` load torch and these modules, which all workers then have, in the background.
+
+    The server imports from the same places as this process.
+    """
+    context = worker_context()
+    if workers == 1 or under_torchrun() or not isinstance(context, ForkServerContext):
         return
+    context.set_forkserver_preload([*_PRELOADED, *modules])
+    with _ignoring_interrupts(), _import_path_in_environment():
+        forkserver.ensure_running()
+
+
+@contextlib.contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Let a process that is started here ignore Ctrl-C, which must not stop the server while it loads."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread may change handlers
-        forkserver.ensure_running()
+        yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server inherits it: Ctrl-C must not stop its loading
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        forkserver.ensure_running()
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _import_path_in_environment() -> Iterator[None]:
+    """Give a process that is started here the import path of this one, and nothing before it."""
+    given = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def under_torchrun() -> bool:

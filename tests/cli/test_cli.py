@@ -9,9 +9,9 @@ import sys
 
 import pytest
 import soundfile
-import typer.main
 
-from sottovoce.cli.main import app
+from conftest import loaded
+from sottovoce.cli.command_line import command_line
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -186,12 +186,17 @@ def test_help_and_version(sotto):
 def test_the_help_of_every_command_ends_with_an_example():
     def commands(command, words):
         for name, inner in getattr(command, "commands", {}).items():
-            yield from commands(inner, [*words, name])
+            yield from commands(loaded(inner), [*words, name])
         if not hasattr(command, "commands"):
             yield " ".join(words), command.help
 
-    for name, text in commands(typer.main.get_command(app), ["sotto"]):
+    for name, text in commands(command_line(), ["sotto"]):
         assert re.match(rf"Example: {name}\b", text.strip().splitlines()[-1]), name
+
+
+def test_the_list_of_commands_shows_the_first_paragraph_of_each_help():
+    for name, command in command_line().commands.items():
+        assert " ".join(command.load().help.split("\n\n")[0].split()) == command.help, name
 
 
 def test_a_part_can_be_split_again(sotto, make_table, tmp_path):

@@ -293,7 +293,7 @@ def test_nobody_but_the_leader_gets_anything_of_the_sum(tmp_path):
     code = (
         f"import sys; sys.path[:0] = [{str(Path(__file__).parents[1])!r}]\n"
         "from pathlib import Path\n"
-        "from sottovoce.distributed import run_workers\n"
+        "from sottovoce.workers import run_workers\n"
         "import reducing\n"
         "if __name__ == '__main__':\n"
         f"    run_workers(reducing.leave_with_the_sum, (Path({str(tmp_path)!r}),), 2, 1)\n"

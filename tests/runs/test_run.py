@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 from report_runs import NOISE, make_data, make_run
-from sottovoce.api import Model, load
 from sottovoce.errors import ConfigError, DataError
+from sottovoce.evaluation.model import Model, load
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.runs import Run, RunConfig, Stop
 from sottovoce.runs.metrics_log import METRICS_FILE, MetricsLog

@@ -11,9 +11,9 @@ from sottovoce.bench.corpora import find_part, prepare_parts
 from sottovoce.bench.plan import BenchRun, wanted_parts
 from sottovoce.bench.results import RowResult, collect, require_results
 from sottovoce.bench.run import Announce, is_done, no_display, run_jobs
-from sottovoce.distributed import leads
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.processes import Progress, no_progress, under_torchrun
+from sottovoce.workers import leads
 
 Say = Callable[[str], None]
 

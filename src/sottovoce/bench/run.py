@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sottovoce.bench.plan import Job
 from sottovoce.central.central_training import train_central
-from sottovoce.distributed import Group, run_workers
+from sottovoce.distributed import Group
 from sottovoce.federated.federated_training import train_federated
 from sottovoce.model.recogniser import load_recogniser
 from sottovoce.runs.display import MakeDisplay, NoDisplay
@@ -17,6 +17,7 @@ from sottovoce.runs.documents import Checkpoint, Done, Evaluation
 from sottovoce.runs.evaluations import record_evaluations
 from sottovoce.runs.folder import LAST, Run
 from sottovoce.runs.stop import Stop
+from sottovoce.workers import run_workers
 
 # Makes the display of one run, from its place among the runs, their number and its label.
 Announce = Callable[[int, int, str], MakeDisplay]
@@ -43,7 +44,7 @@ def run_jobs(jobs: Sequence[Job], workers: int, announce: Announce = no_display)
     left = [job for job in jobs if not is_done(job)]
     if left:  # the same on every process of torchrun: nothing is written before all have looked
         hardware = left[0].resolved.config.hardware
-        run_workers(_run_all, (left, announce), hardware.processes(workers), hardware.threads_per_worker)
+        run_workers(_run_all, (left, announce), workers, hardware.threads_per_worker, hardware.processes)
     return all(is_done(job) for job in jobs)
 
 

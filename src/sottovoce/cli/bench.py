@@ -3,24 +3,25 @@
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sottovoce.bench.preset import Bench, Size, SizeName, all_benches
 from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.errors import ConfigError
 
 if TYPE_CHECKING:
     from sottovoce.bench.plan import BenchRun
+    from sottovoce.bench.preset import Bench, Size
     from sottovoce.bench.results import RowResult
-    from sottovoce.cli.train import TrainingDisplay
+    from sottovoce.cli.training_display import TrainingDisplay
     from sottovoce.runs.display import MakeDisplay
 
-app = typer.Typer(help="Reproduce the paper's results, in its size or in miniature.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A benchmark of `sotto bench list`, or a YAML file.")]
+SizeName = Literal["paper", "mini"]  # as in bench/preset.py, which takes long to load; mypy compares them
 SizeOption = Annotated[
     SizeName,
     typer.Option("--size", help="mini: minutes on 2 cores; paper: the real corpora and model, for a GPU cluster."),
@@ -43,6 +44,8 @@ def list_benches(as_json: AsJson = False) -> None:
 
     Example: sotto bench list
     """
+    from sottovoce.bench.preset import all_benches
+
     benches = dict(all_benches())
     if as_json:
         print_json({name: _listed(bench) for name, bench in benches.items()})
@@ -53,11 +56,11 @@ def list_benches(as_json: AsJson = False) -> None:
     print_table("", ["name", "what", "in the paper", *(f"{size} rows" for size in _SIZES)], lines, text_columns=3)
 
 
-def _count(bench: Bench, size: SizeName) -> str:
+def _count(bench: "Bench", size: SizeName) -> str:
     return str(len(bench.sizes[size].rows)) if size in bench.sizes else "-"
 
 
-def _listed(bench: Bench) -> dict[str, object]:
+def _listed(bench: "Bench") -> dict[str, object]:
     rows = {name: [row.name for row in size.rows] for name, size in bench.sizes.items()}
     return {"about": bench.about, "source": bench.source, "finding": bench.finding, "rows": rows}
 
@@ -87,7 +90,7 @@ def run(
     Example: sotto bench run dp-results --size mini --seeds 3
     """
     from sottovoce.bench.results import collect, describe_runs
-    from sottovoce.distributed import leads
+    from sottovoce.workers import leads
 
     if results is not None and rows is not None:
         raise ConfigError("--results writes a whole table: leave out --rows.")
@@ -169,7 +172,7 @@ def _announce(place: int, total: int, label: str) -> "MakeDisplay":
 
 
 def _labelled_display(label: str) -> "TrainingDisplay":
-    from sottovoce.cli.train import TrainingDisplay
+    from sottovoce.cli.training_display import TrainingDisplay
 
     return TrainingDisplay(label)
 
@@ -194,7 +197,7 @@ def print_results(chosen: "BenchRun", shown: "Sequence[RowResult]", *, as_json: 
         note(size.note)
 
 
-def _print_paper(size: Size, shown: "Sequence[RowResult]") -> None:
+def _print_paper(size: "Size", shown: "Sequence[RowResult]") -> None:
     """Print the epsilons that the paper prints, and name the settings that it does not print."""
     from sottovoce.bench.result_tables import printed_claims
 

@@ -1,20 +1,30 @@
 """sotto config: the presets, and the configuration that each resolves to."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.console import print_json, print_table
-from sottovoce.config import Layer, parse_setting, preset_names, resolve
 
-app = typer.Typer(help="Presets and the configuration they resolve to.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from sottovoce.config import Layer, Resolved
+
+app = typer.Typer(no_args_is_help=True)
 
 Preset = Annotated[str, typer.Argument(metavar="PRESET", help="A built-in preset or a YAML file.")]
 Settings = Annotated[
-    list[Layer] | None,
-    typer.Option("--set", metavar="KEY=VALUE", parser=parse_setting, help="Change one value: batching.seconds=60."),
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one value: batching.seconds=60."),
 ]
+
+
+def configured(preset: str, settings: Sequence[str] | None, *layers: "Layer") -> "Resolved":
+    """Return the configuration of PRESET with the values of --set, and further layers on top."""
+    from sottovoce.config import parse_setting, resolve
+
+    return resolve(preset, *map(parse_setting, settings or ()), *layers)
 
 
 @app.command("list")
@@ -23,7 +33,9 @@ def list_presets(as_json: AsJson = False) -> None:
 
     Example: sotto config list
     """
-    rows = [[name, resolve(name).config.about] for name in preset_names()]
+    from sottovoce.config import preset_names
+
+    rows = [[name, configured(name, None).config.about] for name in preset_names()]
     if as_json:
         print_json([{"preset": name, "about": about} for name, about in rows])
     else:
@@ -41,7 +53,7 @@ def show(
 
     Example: sotto config show tiny --set federated.central_steps=100
     """
-    resolved = resolve(preset, *(settings or ()))
+    resolved = configured(preset, settings)
     meanings = resolved.meanings()
     if as_json:
         sources = {key: source for key, _, source in resolved.rows()}

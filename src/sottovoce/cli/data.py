@@ -23,7 +23,7 @@ from sottovoce.errors import ConfigError, DataError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
 from sottovoce.files import make_folder, written_whole
 
-app = typer.Typer(help="Corpora, stores and populations.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 app.add_typer(prepare.app, name="prepare")
 app.command("split")(populations.split)
 app.command("merge")(populations.merge_stores)

@@ -8,7 +8,6 @@ import typer
 from sottovoce.cli.arguments import ALL_CORES, AsJson, DryRun, Workers
 from sottovoce.cli.bench import Results, Seeds, prepare_and_train, print_results, require_places, seeds_option
 from sottovoce.cli.console import note, print_json
-from sottovoce.cli.preparation import print_plan
 
 
 def demo(
@@ -41,6 +40,8 @@ def demo(
 
     run = demo_run(out=out, seeds=seeds, uniform=uniform)
     if dry_run:
+        from sottovoce.cli.preparation import print_plan
+
         corpus = next(iter(run.size.corpora.values()))
         print_plan(corpus, out / "corpora", workers=workers, as_json=as_json)
         note(f"Then it trains {len(run.rows) * seeds} models, about a minute and a half each on two cores.")

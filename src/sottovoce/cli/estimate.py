@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson
-from sottovoce.cli.config import Settings
+from sottovoce.cli.config import Settings, configured
 from sottovoce.cli.console import note, print_json, print_table
 from sottovoce.cli.train import Chosen, data_layers
-from sottovoce.config import Resolved, resolve
 from sottovoce.errors import ConfigError
 from sottovoce.files import gigabytes
 
 if TYPE_CHECKING:
+    from sottovoce.config import Resolved
     from sottovoce.estimate.calibration import Calibration
     from sottovoce.estimate.devices import Device, Precision
     from sottovoce.estimate.run_cost import Estimate
@@ -98,14 +98,14 @@ def estimate(
             )
         _print_bench(preset, _known_device(device, tflops), processes or 8, precision, as_json)
         return
-    resolved = resolve(preset, *(settings or ()), *data_layers(train=train))
+    resolved = configured(preset, settings, *data_layers(train=train))
     users = _audio(resolved, audio, audio_mean_seconds, audio_std_seconds, utterance_seconds)
     count = processes or (ALL_CORES if device == "here" else 8)
     _print_run(resolved, users, _device(resolved, users, device, tflops), count, precision, as_json=as_json)
 
 
 def _print_run(
-    resolved: Resolved,
+    resolved: "Resolved",
     users: "UserAudio",
     device: "Device",
     processes: int,
@@ -126,7 +126,7 @@ def _print_run(
 
 
 def _audio(
-    resolved: Resolved, name: str | None, mean: float | None, std: float | None, utterance_seconds: float | None
+    resolved: "Resolved", name: str | None, mean: float | None, std: float | None, utterance_seconds: float | None
 ) -> "UserAudio":
     from sottovoce.estimate.user_audio import DEFAULT_UTTERANCE_SECONDS, audio_of, iid, log_normal, paper_audio
 
@@ -148,7 +148,7 @@ def _audio(
     return iid(found) if resolved.config.users.iid else found
 
 
-def _device(resolved: Resolved, users: "UserAudio", name: str, tflops: float | None) -> "Device":
+def _device(resolved: "Resolved", users: "UserAudio", name: str, tflops: float | None) -> "Device":
     from sottovoce.estimate.devices import here
     from sottovoce.estimate.work import local_work
 

@@ -5,10 +5,9 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, DryRun, Out, Seed, Workers
-from sottovoce.cli.config import Preset, Settings
+from sottovoce.cli.config import Preset, Settings, configured
 from sottovoce.cli.corpus_options import takes_corpus
 from sottovoce.cli.preparation import run_preparation
-from sottovoce.config import resolve
 from sottovoce.data.corpora import CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
 from sottovoce.data.joining import Joining
 from sottovoce.data.preparation import MAX_REJECTED
@@ -146,7 +145,7 @@ def preset(
 
     Example: sotto data prepare preset librispeech --set corpus.root=/data/LibriSpeech --out stores/ls-960
     """
-    config = resolve(preset, *(settings or ())).config
+    config = configured(preset, settings).config
     run_preparation(
         config.corpus,
         out,

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from sottovoce.privacy.claims import Account, Claim
     from sottovoce.privacy.planner import Plan
 
-app = typer.Typer(
-    help="Account for privacy: epsilon, plans, claims, and what a run's ledger proves.", no_args_is_help=True
-)
+app = typer.Typer(no_args_is_help=True)
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a federated run.")]
 SigmaDp = Annotated[float, typer.Option(help="The noise: std of the average, in units of the clip norm C.")]

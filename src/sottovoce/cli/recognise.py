@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
-from sottovoce.cli.config import Preset, Settings
+from sottovoce.cli.config import Preset, Settings, configured
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table, stdout
-from sottovoce.config import resolve
-from sottovoce.data.selection import Selection
 from sottovoce.errors import DataError
-from sottovoce.evaluation.scores import Breakdown, Scores
 from sottovoce.files import gigabytes
-from sottovoce.model.hardware import Hardware
 
 if TYPE_CHECKING:
+    from sottovoce.data.selection import Selection
     from sottovoce.distributed import Group
+    from sottovoce.evaluation.scores import Breakdown, Scores
 
 Checkpoint = Annotated[
     Path,
@@ -40,7 +38,9 @@ def evaluate(
 
     Example: sotto eval runs/digits stores/digits@splits/digits/heldout.txt
     """
-    from sottovoce.distributed import run_workers
+    from sottovoce.data.selection import Selection
+    from sottovoce.evaluation.scores import Breakdown
+    from sottovoce.workers import run_workers
 
     selection = Selection.parse(store)
     with tempfile.TemporaryDirectory() as folder:
@@ -56,10 +56,11 @@ def evaluate(
 
 
 def _evaluate_worker(
-    group: "Group", checkpoint: Path, selection: Selection, by: list[str] | None, batch_seconds: float, result: Path
+    group: "Group", checkpoint: Path, selection: "Selection", by: list[str] | None, batch_seconds: float, result: Path
 ) -> None:
     from sottovoce.evaluation.breakdown import group_columns
     from sottovoce.evaluation.model import evaluate_population
+    from sottovoce.model.hardware import Hardware
     from sottovoce.model.recogniser import load_recogniser
 
     population = selection.open()
@@ -73,8 +74,8 @@ def _evaluate_worker(
         result.write_text(breakdown.model_dump_json(), encoding="utf-8")
 
 
-def _print_evaluation(selection: Selection, breakdown: Breakdown) -> None:
-    def line(name: str, scores: Scores) -> list[str]:
+def _print_evaluation(selection: "Selection", breakdown: "Breakdown") -> None:
+    def line(name: str, scores: "Scores") -> list[str]:
         rates = [f"{100 * scores.wer:.2f}", f"{100 * scores.cer:.2f}", f"{scores.loss:.3f}"]
         return [name, f"{scores.utterances:,}", f"{scores.words:,}", *rates]
 
@@ -134,7 +135,7 @@ def model(
     """
     from sottovoce.estimate.model_size import describe
 
-    config = resolve(preset, *(settings or ())).config
+    config = configured(preset, settings).config
     size = describe(config, partition, language)
     if as_json:
         print_json(size.document())

@@ -1,36 +1,33 @@
 """sotto train: seed models and baselines on all data together, and federated training on users."""
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
-from sottovoce.cli.config import Preset, Settings
-from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, stderr
-from sottovoce.config import Layer, Resolved, resolve
-from sottovoce.data.selection import Selection
+from sottovoce.cli.config import Preset, Settings, configured
+from sottovoce.cli.console import ProgressDisplay, counted, note, print_json
 from sottovoce.errors import DataError
-from sottovoce.privacy.accounting import rounded_up, short_exponents
-from sottovoce.privacy.epsilons import NOBODY_PROTECTED
 from sottovoce.processes import start_worker_server
 
 if TYPE_CHECKING:
-    from sottovoce.runs.display import Status
+    from sottovoce.config import Layer, Resolved
     from sottovoce.runs.folder import Run
 
-app = typer.Typer(help="Train recognisers.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
-_LOG_SECONDS = 10.0
+_DISPLAY = "sottovoce.cli.training_display"
 Chosen = "STORE[@SPEAKERS]"
 
 
 def data_layers(
     *, train: str | None = None, dev: str | None = None, test: str | None = None, seed_model: Path | None = None
-) -> list[Layer]:
+) -> "list[Layer]":
     """Return the layers of --train STORE@SPEAKERS, --dev, --test and --seed-model, where they are given."""
+    from sottovoce.config import Layer
+    from sottovoce.data.selection import Selection
+
     given = {"train": train, "dev": dev, "test": test}
     layers = [
         Layer({"data": {name: Selection.parse(text)}}, f"--{name}") for name, text in given.items() if text is not None
@@ -67,11 +64,12 @@ def central(
 
     Example: sotto train central tiny --run runs/digits --train stores/digits@splits/digits/train.txt
     """
-    start_worker_server(workers)
+    start_worker_server(workers, "sottovoce.central.central_training", _DISPLAY)
     from sottovoce.api import train_central
+    from sottovoce.cli.training_display import TrainingDisplay
 
     given = data_layers(train=train, dev=dev, test=test, seed_model=seed_model)
-    resolved = resolve(preset, *(settings or ()), *given)
+    resolved = configured(preset, settings, *given)
     trained = train_central(resolved, run, workers=workers, display=TrainingDisplay)
     limit = resolved.config.central.max_minutes
     _report(trained, resolved, resolved.config.central.steps, max_minutes=limit, as_json=as_json)
@@ -96,21 +94,24 @@ def federated(
 
     Example: sotto train federated quick --run runs/quick
     """
-    start_worker_server(workers)
+    start_worker_server(workers, "sottovoce.federated.federated_training", _DISPLAY)
     from sottovoce.api import train_federated
+    from sottovoce.cli.training_display import TrainingDisplay
     from sottovoce.runs.own_corpus import with_own_corpus
 
     given = data_layers(train=train, dev=dev, test=test, seed_model=seed_model)
-    resolved = resolve(preset, *(settings or ()), *given)
+    resolved = configured(preset, settings, *given)
     with ProgressDisplay() as progress:
         resolved = with_own_corpus(resolved, run, workers, progress)
     trained = train_federated(resolved, run, workers=workers, display=TrainingDisplay)
     _report(trained, resolved, resolved.config.federated.central_steps, as_json=as_json)
 
 
-def _report(run: "Run", resolved: Resolved, wanted: int, *, max_minutes: float | None = None, as_json: bool) -> None:
+def _report(run: "Run", resolved: "Resolved", wanted: int, *, max_minutes: float | None = None, as_json: bool) -> None:
     """Print how the training ended (rank 0)."""
-    from sottovoce.distributed import leads
+    from sottovoce.privacy.accounting import short_exponents
+    from sottovoce.privacy.epsilons import NOBODY_PROTECTED
+    from sottovoce.workers import leads
 
     if not leads():
         return
@@ -148,57 +149,3 @@ def _reason(run: "Run", max_minutes: float | None) -> str:
     if max_minutes is not None and checkpoint is not None and checkpoint.evaluated == checkpoint.step:
         return f"The time limit central.max_minutes={max_minutes:g} is reached: raise it to train on."
     return "It was asked to stop: run the same command again to resume."
-
-
-class TrainingDisplay:
-    """A live line with step, loss, WER and speed on a terminal; a line now and then elsewhere."""
-
-    def __init__(self, label: str = "step") -> None:
-        """Start to show."""
-        self._label = label
-        self._bar = Progress(
-            TextColumn(label, markup=False),
-            MofNCompleteColumn(),
-            BarColumn(bar_width=20),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=stderr,
-            disable=not stderr.is_terminal,
-        )
-        self._task = self._bar.add_task("", total=None)
-        self._said = time.monotonic()
-        self._first: tuple[int, float] | None = None
-        self._bar.start()
-
-    def __call__(self, status: "Status") -> None:
-        """Show the progress."""
-        wer = "" if status.wer is None else f"  WER {100 * status.wer:.2f} %"
-        loss = "" if status.loss is None else f"loss {status.loss:.3f}"
-        epsilon = "" if status.epsilon is None else f"  epsilon {short_exponents(rounded_up(status.epsilon))}"
-        text = f"{loss}{wer}{epsilon}  {status.speed}"
-        self._bar.update(self._task, completed=status.step, total=status.steps, description=text)
-        now = time.monotonic()
-        self._first = self._first or (status.step, now)
-        if not stderr.is_terminal and (now - self._said >= _LOG_SECONDS or status.step == status.steps):
-            note(f"{self._label} {status.step} of {status.steps}: {text}{self._left(status, now)}")
-            self._said = now
-
-    def _left(self, status: "Status", now: float) -> str:
-        """Return the time that is left, at the pace since the first step and within a limit on the time."""
-        step, began = self._first or (status.step, now)
-        done, left = status.step - step, status.steps - status.step
-        if done <= 0 or left <= 0:
-            return ""
-        seconds = (now - began) / done * left
-        allowed = seconds if status.seconds_allowed is None else status.seconds_allowed
-        return f"  {round(min(seconds, allowed))} s left"
-
-    def say(self, message: str) -> None:
-        """Print a message above the line."""
-        note(message)
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        self._bar.stop()

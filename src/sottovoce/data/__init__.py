@@ -15,21 +15,26 @@ Example:
     store = prepare(LibriSpeech(root=Path("LibriSpeech"), subset=("LS-100",)), "stores/ls-100")
     seed_speakers, federated_speakers = Population.of(store).split("0.1", seed=0)
 
-Importing this package does not load torch.
+Names are loaded when they are first used. None of them loads torch.
 """
 
-from sottovoce.data.batching import Batch, Batching, PaddedBatch
-from sottovoce.data.cohort import draw_cohort, poisson_cohort
-from sottovoce.data.corpora import AnyCorpus, CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
-from sottovoce.data.joining import Joining
-from sottovoce.data.merging import merge
-from sottovoce.data.population import Population
-from sottovoce.data.preparation import Request, prepare
-from sottovoce.data.selection import Selection, read_speakers, require_disjoint
-from sottovoce.data.splits import split_by_column, split_by_count, split_by_fraction, split_by_list
-from sottovoce.data.statistics import SpeakerStatistics, paper_statistics, statistics_of
-from sottovoce.data.store import Store, StoreInfo
-from sottovoce.data.text import LANGUAGES, TokenSet, normalise
+from typing import TYPE_CHECKING
+
+from sottovoce.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from sottovoce.data.batching import Batch, Batching, PaddedBatch
+    from sottovoce.data.cohort import draw_cohort, poisson_cohort
+    from sottovoce.data.corpora import AnyCorpus, CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
+    from sottovoce.data.joining import Joining
+    from sottovoce.data.merging import merge
+    from sottovoce.data.population import Population
+    from sottovoce.data.preparation import Request, prepare
+    from sottovoce.data.selection import Selection, read_speakers, require_disjoint
+    from sottovoce.data.splits import split_by_column, split_by_count, split_by_fraction, split_by_list
+    from sottovoce.data.statistics import SpeakerStatistics, paper_statistics, statistics_of
+    from sottovoce.data.store import Store, StoreInfo
+    from sottovoce.data.text import LANGUAGES, TokenSet, normalise
 
 __all__ = [
     "LANGUAGES",
@@ -64,3 +69,21 @@ __all__ = [
     "split_by_list",
     "statistics_of",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "batching": "Batch Batching PaddedBatch",
+        "cohort": "draw_cohort poisson_cohort",
+        "corpora": "AnyCorpus CommonVoice Lhotse LibriSpeech Synthetic Table",
+        "joining": "Joining",
+        "merging": "merge",
+        "population": "Population",
+        "preparation": "Request prepare",
+        "selection": "Selection read_speakers require_disjoint",
+        "splits": "split_by_column split_by_count split_by_fraction split_by_list",
+        "statistics": "SpeakerStatistics paper_statistics statistics_of",
+        "store": "Store StoreInfo",
+        "text": "LANGUAGES TokenSet normalise",
+    },
+)

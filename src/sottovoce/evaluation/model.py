@@ -1,13 +1,11 @@
 """A trained model, ready to be used: it transcribes files and is evaluated on speech."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.data.population import Population
-from sottovoce.data.selection import Selection
-from sottovoce.data.store import Store
+from sottovoce.data.speech import Place, Speech, open_speech
 from sottovoce.distributed import Group
 from sottovoce.evaluation.breakdown import break_down, group_columns
 from sottovoce.evaluation.scores import Breakdown
@@ -16,9 +14,6 @@ from sottovoce.evaluation.transcription import Transcript, transcribe
 from sottovoce.model.hardware import Hardware
 from sottovoce.model.recogniser import Recogniser, load_recogniser
 from sottovoce.processes import Progress, no_progress
-
-Place = str | os.PathLike[str]
-Speech = Population | Store | Selection | Place  # a place may be STORE or STORE@SPEAKERS
 
 
 @dataclass(frozen=True)
@@ -54,15 +49,6 @@ class Model:
 def load(path: Place, *, hardware: Hardware | None = None) -> Model:
     """Load the model of a run (its best one, or else its last one), of a checkpoint's folder, or a model file."""
     return Model(load_recogniser(Path(path), (hardware or Hardware()).open()))
-
-
-def open_speech(speech: Speech) -> Population:
-    """Return speech in any of its forms as a population."""
-    if isinstance(speech, Population):
-        return speech
-    if isinstance(speech, Store):
-        return Population.of(speech)
-    return (speech if isinstance(speech, Selection) else Selection.parse(os.fspath(speech))).open()
 
 
 def evaluate_population(

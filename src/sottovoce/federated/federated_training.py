@@ -51,11 +51,14 @@ def train_federated(
     folder: Path,
     make_display: MakeDisplay,
     stop: Stop | None = None,
-    make_aggregator: MakeAggregator = ProcessAggregator.of,
+    make_aggregator: MakeAggregator | None = None,
 ) -> None:
-    """Train for the configured number of central steps; rank 0 writes into `folder`."""
+    """Train for the configured number of central steps; rank 0 writes into `folder`.
+
+    Without `make_aggregator`, the processes of the group train the users and add up their deltas.
+    """
     with open_run(group, resolved, folder, make_display, stop) as opened:
-        _train(opened, make_aggregator)
+        _train(opened, make_aggregator or ProcessAggregator.of)
 
 
 def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:

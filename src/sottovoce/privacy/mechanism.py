@@ -18,22 +18,29 @@ With K users, expected cohort size S and sampling probability q = S/K, one relea
 Sums are exact: they are integers, multiples of `resolution` (see `clipping.py`), and so is the noise.
 """
 
+from __future__ import annotations
+
+import contextlib
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
-from torch import Tensor
 
 from sottovoce.data.cohort import draw_cohort
-from sottovoce.errors import ConfigError, PrivacyError, expectation
-from sottovoce.model.flat import Partition, make_partition
-from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Spent
+from sottovoce.errors import ConfigError, PrivacyError, SottoError, expectation
+from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Event, Floats, Spent, moments
 from sottovoce.privacy.noise import AnyNoise, Gaussian
 from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
 from sottovoce.randomness import Randomness, SecureRandomness, stream
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sottovoce.model.flat import Partition
 
 FRACTION_BITS = 38  # one user adds at most 2^38 units to a coordinate
 WEIGHTS = 2**20  # the largest weight, as an integer
@@ -218,6 +225,22 @@ class Mechanism:
         return int(max(room, 0) // max(users, 1))
 
 
+def moments_ahead(privacy: Privacy, participation: Participation) -> dict[Event, Floats]:
+    """Return the moments of the events of one release, for a process that will account for it (`remember`).
+
+    They are needed before the first step and take half a second, so the process that starts the workers computes them
+    while they load torch. Where the events depend on the model (q_min) or something is refused, nothing is returned:
+    the worker computes, or refuses, as it would without this.
+    """
+    if privacy.void is not None or participation.q_min is not None:
+        return {}
+    mechanism = Mechanism(privacy, participation, cast("Partition", None))
+    with contextlib.suppress(SottoError):
+        events = privacy.noise.spent(mechanism.z, mechanism.sampling_prob, mechanism.adjacency, 1)
+        return {event: moments(event) for event in events}
+    return {}
+
+
 def plain_mechanism(
     sigma_dp: float,
     cohort_size: float,
@@ -227,6 +250,8 @@ def plain_mechanism(
     noise: AnyNoise | None = None,
 ) -> Mechanism:
     """Return the mechanism of users who all count alike, for accounting without a model."""
+    from sottovoce.model.flat import make_partition  # noqa: PLC0415 - reading a ledger does not load torch
+
     if not sigma_dp > 0:
         raise PrivacyError(f"Expected sigma_dp={sigma_dp:g} > 0: without noise there is no epsilon.")
     if sampling == "everyone" and cohort_size != population:

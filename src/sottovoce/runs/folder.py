@@ -9,31 +9,37 @@
     RUN/ledger.jsonl, result.json   of federated runs: every release, and how the run ended
 
 Guarantees: a checkpoint appears whole or not at all; `last` and `best` always name a whole checkpoint; a run resumes
-only with the configuration it was started with; killed at any moment, it can be resumed.
+only with the configuration it was started with; killed at any moment, it can be resumed. Only what needs a model's
+tensors loads torch.
 """
+
+from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 from pydantic import ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
-from torch import Tensor
 
 from sottovoce.errors import ConfigError, DataError
-from sottovoce.evaluation.model import Model, load
 from sottovoce.files import make_folder, sync_folder, written_whole
-from sottovoce.model.recogniser import MODEL_FILE, Recogniser
 from sottovoce.open_union import unknown_kind
-from sottovoce.optim import State
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
 from sottovoce.runs.documents import Checkpoint, Evaluation, Evaluations, Result, RunConfig
 from sottovoce.runs.metrics_log import MetricsLog
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from torch import Tensor
+
+    from sottovoce.evaluation.model import Model
+    from sottovoce.model.recogniser import Recogniser
+    from sottovoce.optim import State
 
 STATE_FILE = "state.safetensors"
 NOISE_FILE = "noise.safetensors"
@@ -96,6 +102,8 @@ class Run:
 
     def model(self, which: Literal["best", "last"] = "best") -> Model:
         """Return the model that was best on dev, or the last one; without a dev set the last one is the best."""
+        from sottovoce.evaluation.model import load  # noqa: PLC0415 - loads torch
+
         folder = self.path / which
         return load(folder if folder.exists() else self.path / LAST)
 
@@ -158,6 +166,10 @@ class Run:
 
         `noise` is the secret state of a noise mechanism: it goes into a file that only its owner can read.
         """
+        from safetensors.torch import save  # noqa: PLC0415 - loads torch
+
+        from sottovoce.model.recogniser import MODEL_FILE  # noqa: PLC0415 - loads torch
+
         name = self._free_name(f"{checkpoint.step:08d}")
         folder, temporary = self.path / CHECKPOINTS / name, self.path / CHECKPOINTS / f".{name}.tmp"
         shutil.rmtree(temporary, ignore_errors=True)
@@ -201,6 +213,8 @@ class Run:
 
     def load_noise(self) -> dict[str, Tensor]:
         """Return the secret state of the noise mechanism at the last checkpoint; empty where it keeps none."""
+        from safetensors.torch import load_file  # noqa: PLC0415 - loads torch
+
         path = self.path / LAST / NOISE_FILE
         try:
             return load_file(path) if path.exists() else {}
@@ -209,6 +223,10 @@ class Run:
 
     def load(self, recogniser: Recogniser, state: State) -> Checkpoint | None:
         """Fill model and optimizer from the last checkpoint and return its counters; None before the first one."""
+        from safetensors.torch import load_file  # noqa: PLC0415 - loads torch
+
+        from sottovoce.model.recogniser import MODEL_FILE  # noqa: PLC0415 - loads torch
+
         folder = self.path / LAST
         if not folder.exists():
             return None

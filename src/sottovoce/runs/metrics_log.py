@@ -83,18 +83,22 @@ class MetricsWriter:
     """Appends lines to the metrics, and to TensorBoard events where tensorboard is installed."""
 
     def __init__(self, run: Path, done: int, *, events: bool = True) -> None:
-        """Open both, or only the metrics without `events`; events of steps after `done` are void."""
+        """Open the metrics; with `events`, the first number opens the events, whose steps after `done` are void."""
         self._file = (run / METRICS_FILE).open("a", encoding="utf-8")
-        self._events = _tensorboard(run / "tensorboard", done) if events else None
+        self._place, self._done = run / "tensorboard", done
+        self._events_wanted = events  # and not open yet: loading tensorboard takes a while
+        self._events: SummaryWriter | None = None
 
     def write(self, line: Line) -> None:
         """Add one line; it is readable at once."""
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
+        numbers = {key: value for key, value in _flat(line, "/") if key != "step" and isinstance(value, int | float)}
+        if numbers and self._events_wanted:
+            self._events, self._events_wanted = _tensorboard(self._place, self._done), False
         if self._events is not None:
-            for key, value in _flat(line, "/"):
-                if key != "step" and isinstance(value, int | float):
-                    self._events.add_scalar(key, value, line["step"])
+            for key, value in numbers.items():
+                self._events.add_scalar(key, value, line["step"])
 
     def close(self) -> None:
         """Close both."""

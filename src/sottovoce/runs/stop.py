@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from sottovoce.distributed import FINISHING, Group
+from sottovoce.distributed import Group
+from sottovoce.workers import FINISHING
 
 VOTES = 2  # of each process: whether it was asked to stop, and whether time is up
 

@@ -1,0 +1,68 @@
+"""The progress of a training on stderr."""
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from sottovoce.cli.console import note, stderr
+from sottovoce.privacy.accounting import rounded_up, short_exponents
+
+if TYPE_CHECKING:
+    from sottovoce.runs.display import Status
+
+_LOG_SECONDS = 10.0
+
+
+class TrainingDisplay:
+    """A live line with step, loss, WER and speed on a terminal; a line now and then elsewhere."""
+
+    def __init__(self, label: str = "step") -> None:
+        """Start to show."""
+        self._label = label
+        self._bar = Progress(
+            TextColumn(label, markup=False),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=20),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=stderr,
+            disable=not stderr.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=None)
+        self._said = time.monotonic()
+        self._first: tuple[int, float] | None = None
+        self._bar.start()
+
+    def __call__(self, status: "Status") -> None:
+        """Show the progress."""
+        wer = "" if status.wer is None else f"  WER {100 * status.wer:.2f} %"
+        loss = "" if status.loss is None else f"loss {status.loss:.3f}"
+        epsilon = "" if status.epsilon is None else f"  epsilon {short_exponents(rounded_up(status.epsilon))}"
+        text = f"{loss}{wer}{epsilon}  {status.speed}"
+        self._bar.update(self._task, completed=status.step, total=status.steps, description=text)
+        now = time.monotonic()
+        self._first = self._first or (status.step, now)
+        if not stderr.is_terminal and (now - self._said >= _LOG_SECONDS or status.step == status.steps):
+            note(f"{self._label} {status.step} of {status.steps}: {text}{self._left(status, now)}")
+            self._said = now
+
+    def _left(self, status: "Status", now: float) -> str:
+        """Return the time that is left, at the pace since the first step and within a limit on the time."""
+        step, began = self._first or (status.step, now)
+        done, left = status.step - step, status.steps - status.step
+        if done <= 0 or left <= 0:
+            return ""
+        seconds = (now - began) / done * left
+        allowed = seconds if status.seconds_allowed is None else status.seconds_allowed
+        return f"  {round(min(seconds, allowed))} s left"
+
+    def say(self, message: str) -> None:
+        """Print a message above the line."""
+        note(message)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self._bar.stop()
