@@ -2,7 +2,7 @@
 
 Users are shared out by the padded audio of their local work, longest first. Sums of integers do not depend on their
 order, so the number of processes changes no bit. The number of vectors in memory does not grow with the cohort; only
-lists with a few numbers per user of the cohort do. Batches are prepared ahead in a thread while the model computes.
+lists with a few numbers per user of the cohort do. Where a GPU computes, batches are prepared ahead in a thread.
 """
 
 import heapq
@@ -113,7 +113,10 @@ class ProcessAggregator:
         watch = LocalGradients(mechanism.partition, client.local, on=mechanism.privacy.diagnostics)
         losses: list[Tensor] = []
         state = None
-        for user, batch in ahead(self._local_batches(t, users), _BATCHES_AHEAD):
+        batches = self._local_batches(t, users)
+        if theta.device.type != "cpu":  # on a CPU, a thread would share the core of this process
+            batches = ahead(batches, _BATCHES_AHEAD)
+        for user, batch in batches:
             if state is None:
                 state = client.start_(recogniser, theta, t, self.population.key_of(user))
                 watch.begin(closely=user in closely)
