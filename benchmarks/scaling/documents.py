@@ -25,7 +25,7 @@ class Point(Document):
 
     x: float
     seconds: tuple[float, ...]  # wall time of every repetition
-    cpu_seconds: float | None = None  # of all processes, in the median repetition
+    cpu_by_process: tuple[float, ...] = ()  # median CPU time of each process
     megabytes: float | None = None  # the most that all processes together held
     phases: dict[str, float] = {}  # median seconds of each phase of a central step
 
@@ -33,6 +33,11 @@ class Point(Document):
     def median(self) -> float:
         """The median time."""
         return statistics.median(self.seconds)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The CPU time of all processes."""
+        return sum(self.cpu_by_process)
 
 
 class UserTime(Document):

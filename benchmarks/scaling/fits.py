@@ -7,6 +7,7 @@ import numpy as np
 from documents import MeasuredStep, Measurements, Point
 from scipy.optimize import nnls
 
+_DEVIATION = 1.4826  # a normal distribution's standard deviation over its median absolute deviation
 PHASES = ("users", "noise", "release", "sum", "server")  # of a central step, the noise apart
 
 
@@ -53,19 +54,30 @@ class UserLaw:
     """The time of one user on one worker: a law of its padded audio, and how far users lie around it."""
 
     law: Law
-    spread: float  # standard deviation of the logarithm of measured / fitted
+    spread: float  # standard deviation of the logarithm of measured / fitted, without outliers
 
 
 def user_law(steps: Sequence[MeasuredStep]) -> UserLaw:
     """Fit the users of all steps that one worker took alone."""
     users = [user for step in steps if step.workers == 1 for user in step.users]
     law = fit([user.padded_seconds for user in users], [user.seconds for user in users])
-    return UserLaw(law, float(np.std(np.log1p(law.residuals))))
+    logs = np.log1p(law.residuals)
+    return UserLaw(law, float(_DEVIATION * np.median(np.abs(logs - np.median(logs)))))
 
 
 def phase_points(measurements: Measurements) -> dict[str, list[tuple[float, float]]]:
-    """Return the seconds of every phase of a step by parameters; noise is what secure noise adds to the step."""
+    """Return the seconds of every phase of a step by parameters.
+
+    Noise is the CPU time that secure noise adds to the step, because it may be drawn while users train.
+    """
     noisy, plain = (measurements.points("model", name) for name in ("secure noise", "without noise"))
     points = {phase: [(point.x, point.phases[phase]) for point in plain] for phase in PHASES if phase != "noise"}
-    points["noise"] = [(a.x, max(a.median - b.median, 1e-6)) for a, b in zip(noisy, plain, strict=True)]
+    pairs = zip(noisy, plain, strict=True)
+    added = [(point.x, point.cpu_seconds - without.cpu_seconds) for point, without in pairs]
+    points["noise"] = [(x, seconds) for x, seconds in added if seconds > 0]
     return {phase: points[phase] for phase in PHASES}
+
+
+def law_of(points: Sequence[tuple[float, float]]) -> Law:
+    """Fit a law to pairs of x and y."""
+    return fit([x for x, _ in points], [y for _, y in points])

@@ -59,7 +59,8 @@ def answer(content: Content) -> str:
     trial = "\n\n**These measurements are a trial with small sizes. Do not quote them.**" * content.measurements.quick
     rows = [_answer_row(content, cohort, gpus) for cohort in COHORTS for gpus in GPUS]
     head = ["users in a cohort", "GPUs", "hours", "GPU-hours", *PARTS, "sharded: hours", "sharded: GPU-hours"]
-    drawn = "its share of the noise" if content.rates.noise_shared else "all of the noise"
+    drawn = "All processes draw the noise" if content.rates.noise_shared else "The leader draws all of the noise"
+    when = "while users train" if content.rates.noise_hidden else "after the users have trained"
     return f"""# Scaling: from two cores to 1,024 GPUs
 
 `make bench-scaling` measures the cost of a central step on this machine, simulates steps on many workers, and writes
@@ -72,10 +73,10 @@ middle are shares of the time of a central step.
 
 {table(head, rows)}
 
-- **As it is** (all columns but the last two): users are shared out before the step, and the sum goes to one leader. The
-  leader masks the sum, draws {drawn}, and hashes the result for the ledger.
-- **Sharded**: users wait in a common queue, and every process releases its own part of the vector. The engine cannot do
-  this yet. It is the bound to aim for.
+- **As it is** (all columns but the last two): users are shared out before the step, and the sum goes to one leader. It
+  masks the sum and hashes the result for the ledger. {drawn}, {when}.
+- **Sharded**: users wait in a common queue, and every process releases its own part of the vector. The engine does
+  not do this yet. It is the bound to aim for.
 - The paper needed {paper_row().gpu_hours:,.0f} GPU-hours for {PAPER_COHORT:,} users on {PAPER_GPUS} GPUs. The same
   run takes {today.gpu_hours:,.0f} GPU-hours as it is and {ahead.gpu_hours:,.0f} sharded. The paper's noise is not
   secure noise.

@@ -6,9 +6,10 @@ from pathlib import Path
 import matplotlib as mpl
 from content import Table
 from documents import Measurements, Point
-from fits import PHASES, Law, fit, memory_law, phase_points, time_law
+from fits import PHASES, Law, law_of, memory_law, phase_points, time_law
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
+from matplotlib.ticker import FixedLocator
 from projection import PARTS, Projection
 from stragglers import RULES, Workload
 from validation import Prediction
@@ -41,7 +42,10 @@ def laws(measurements: Measurements, folder: Path) -> None:
         Panel("seconds of a step by s of audio in a batch", _timed(series("audio", "steps"), log=False)),
     ]
     legend = [LegendEntry("fitted law: fixed + slope * x", _FIT, dashed=True)]
-    legend += [LegendEntry(f"by parameters: {phase}", COLOURS[place]) for place, phase in enumerate(PHASES)]
+    legend += [
+        LegendEntry(f"by parameters: {phase}" + " (CPU time)" * (phase == "noise"), COLOURS[place])
+        for place, phase in enumerate(PHASES)
+    ]
     save(folder, "scaling-laws", panels, legend)
 
 
@@ -84,10 +88,10 @@ def _phases(measurements: Measurements) -> Callable[[Axes], None]:
     def draw(axes: Axes) -> None:
         for colour, own in zip(COLOURS, points.values(), strict=False):
             xs, ys = [x for x, _ in own], [y for _, y in own]
-            law = fit(xs, ys)
+            law = law_of(own)
             axes.plot(xs, [law.at(x) for x in xs], color=colour, linestyle="--", linewidth=1)
             axes.plot(xs, ys, "o", color=colour, markersize=3.5)
-        log_axis(axes, axes.xaxis, xs)
+        log_axis(axes, axes.xaxis, [x for own in points.values() for x, _ in own])
         log_axis(axes, axes.yaxis, [y for own in points.values() for _, y in own])
 
     return draw
@@ -100,14 +104,16 @@ def stragglers(table: Table, workloads: Sequence[Workload], cohort: int, workers
         def draw(axes: Axes) -> None:
             for colour, rule in zip(COLOURS, RULES, strict=False):
                 shares = [100 * table[workload.name, rule.name, cohort, count].idle for count in workers]
-                axes.plot(workers, shares, "o-", color=colour, markersize=3)
+                axes.plot(workers, shares, "o", color=colour, markersize=3, linestyle="--" if rule.capped else "-")
             log_axis(axes, axes.xaxis, workers)
+            axes.xaxis.set_major_locator(FixedLocator(list(workers)))
+            axes.xaxis.set_major_formatter("{x:,.0f}")
             axes.set_ylim(0, None)
             axes.set_xlabel("workers")
 
         return Panel(f"idle %, {workload.name}, S = {cohort:,}", draw, 1.25)
 
-    legend = [LegendEntry(rule.name, colour) for colour, rule in zip(COLOURS, RULES, strict=False)]
+    legend = [LegendEntry(rule.name, colour, rule.capped) for colour, rule in zip(COLOURS, RULES, strict=False)]
     save(folder, "scaling-stragglers", [panel(workload) for workload in workloads], legend)
 
 

@@ -3,9 +3,10 @@
     compute     users' local work at the pace of the paper's runs (the estimate's fit), divided evenly
     waiting     the slowest GPU beyond that, simulated
     fixed       the time of a central step without local work in the paper's runs (the same fit)
-    noise       measured here: core-seconds of secure noise, divided among the processes that draw it
+    noise       measured here: CPU time of secure noise, divided among the processes that draw it; where it is drawn
+                while users train, only the time beyond theirs
     leader      measured here: the random mask of the leader's sum, and the hash for the ledger
-    traffic     line rates: the sum, the average, and copies between host and GPU
+    traffic     line rates: the sum, the average, noise that others draw, and copies between host and GPU
 
 Nothing of it was run on a GPU.
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from documents import Measurements
-from fits import Law, fit, time_law, user_law
+from fits import Law, law_of, phase_points, time_law, user_law
 from stragglers import SORTED_QUEUE, STEPS, TODAY, Rule, mean_cost, paper_pace, simulate
 from transport import DGX_A100, INT64, by_node_first, reduce_to_leader
 
@@ -28,7 +29,8 @@ CENTRAL_STEPS = 2000
 SIGMA_DP = 3e-6
 PAPER_GPUS, PAPER_COHORT = 32, 1024
 PARTS = ("compute", "waiting", "fixed", "noise", "leader", "traffic")
-_SHARED_NOISE = 0.75  # below this share of the time with one worker, two workers have divided the noise
+_SHARED = 0.25  # of the CPU time of noise on the second of two processes, from which they share it
+_HIDDEN = 0.5  # of the CPU time of noise that a step becomes longer by, below which it is drawn while users train
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Rates:
 
     noise: Law  # by coordinates
     noise_shared: bool  # whether all processes draw it
+    noise_hidden: bool  # whether it is drawn while users train
     mask: Law
     hash: Law
     user_spread: float
@@ -44,30 +47,35 @@ class Rates:
     @classmethod
     def of(cls, measurements: Measurements) -> "Rates":
         """Read the numbers off the measurements."""
-        steps = measurements.parts["workers"].steps
+        alone, both = (added_by_noise(measurements, place) for place in (0, 1))
         return cls(
-            noise=noise_law(measurements),
-            noise_shared=noise_seconds(measurements, 1) < _SHARED_NOISE * noise_seconds(measurements, 0),
+            noise=law_of(phase_points(measurements)["noise"]),
+            noise_shared=both.cpu_by_process[1] > _SHARED * sum(both.cpu_by_process),
+            noise_hidden=alone.seconds < _HIDDEN * sum(alone.cpu_by_process),
             mask=time_law(measurements.points("exchange", "random mask")),
             hash=time_law(measurements.points("exchange", "hash")),
-            user_spread=user_law(steps).spread,
+            user_spread=user_law(measurements.parts["workers"].steps).spread,
         )
 
-
-def noise_law(measurements: Measurements) -> Law:
-    """Return the core-seconds of secure noise by coordinates: steps with it, less the same steps without."""
-    pairs = zip(
-        measurements.points("model", "secure noise"), measurements.points("model", "without noise"), strict=True
-    )
-    extra = [(noisy.x, (noisy.cpu_seconds or 0.0) - (plain.cpu_seconds or 0.0)) for noisy, plain in pairs]
-    positive = [(x, seconds) for x, seconds in extra if seconds > 0]
-    return fit([x for x, _ in positive], [seconds for _, seconds in positive])
+    def noise_seconds(self, parameters: int, processes: int, users_seconds: float) -> float:
+        """Return how long a step waits for its noise; users train for `users_seconds`."""
+        drawn = self.noise.at(parameters) / processes
+        return max(drawn - users_seconds, 0.0) if self.noise_hidden else drawn
 
 
-def noise_seconds(measurements: Measurements, place: int) -> float:
-    """Return by how much secure noise lengthens a step; place 0 has one worker, place 1 has two."""
+@dataclass(frozen=True)
+class Added:
+    """The time that secure noise adds to a step."""
+
+    seconds: float
+    cpu_by_process: tuple[float, ...]
+
+
+def added_by_noise(measurements: Measurements, place: int) -> Added:
+    """Return the time that noise adds: place 0 has one worker, place 1 has two."""
     noisy, plain = (measurements.points("noise", name)[place] for name in ("secure noise", "without noise"))
-    return noisy.median - plain.median
+    cpu = (after - before for after, before in zip(noisy.cpu_by_process, plain.cpu_by_process, strict=True))
+    return Added(noisy.median - plain.median, tuple(cpu))
 
 
 @dataclass(frozen=True)
@@ -105,35 +113,31 @@ def paper_size() -> ModelSize:
 
 
 def as_it_is(rates: Rates, gpus: int, cohort_size: int) -> Projection:
-    """Project the engine as measured: fixed shares, and a leader that masks, hashes and, perhaps, draws the noise."""
+    """Project the engine as measured: fixed shares, and a leader that masks, noises and hashes the sum."""
     size = paper_size().trainable
-    copies = 3 * INT64 * size / DGX_A100.host  # the mask and the noise to the GPU, the sum back for its hash
-    return Projection(
-        gpus,
-        cohort_size,
-        {
-            **_users(rates, gpus, cohort_size, TODAY),
-            "noise": rates.noise.at(size) / (gpus if rates.noise_shared else 1),
-            "leader": (rates.mask.at(size) if gpus > 1 else 0.0) + rates.hash.at(size),
-            "traffic": reduce_to_leader(size, gpus).seconds + copies,
-        },
-    )
+    users = _users(rates, gpus, cohort_size, TODAY)
+    drawing = gpus if rates.noise_shared else 1
+    vector = INT64 * size
+    copies = 3 * vector / DGX_A100.host  # the mask and the noise to the GPU, the sum back for its hash
+    noise_parts = vector * (drawing - 1) / drawing / DGX_A100.outside  # to the leader
+    seconds = {
+        "noise": rates.noise_seconds(size, drawing, users["compute"] + users["waiting"]),
+        "leader": (rates.mask.at(size) if gpus > 1 else 0.0) + rates.hash.at(size),
+        "traffic": reduce_to_leader(size, gpus).seconds + copies + noise_parts,
+    }
+    return Projection(gpus, cohort_size, users | seconds)
 
 
 def sharded(rates: Rates, gpus: int, cohort_size: int) -> Projection:
     """Project a release in shards and a common queue: every process draws, hashes and averages its shard."""
     size = paper_size().trainable
-    copies = 2 * INT64 * size / gpus / DGX_A100.host
-    return Projection(
-        gpus,
-        cohort_size,
-        {
-            **_users(rates, gpus, cohort_size, SORTED_QUEUE),
-            "noise": rates.noise.at(size) / gpus,
-            "leader": rates.hash.at(size) / gpus,
-            "traffic": by_node_first(size, gpus).seconds + copies,
-        },
-    )
+    users = _users(rates, gpus, cohort_size, SORTED_QUEUE)
+    seconds = {
+        "noise": rates.noise_seconds(size, gpus, users["compute"] + users["waiting"]),
+        "leader": rates.hash.at(size) / gpus,
+        "traffic": by_node_first(size, gpus).seconds + 2 * INT64 * size / gpus / DGX_A100.host,
+    }
+    return Projection(gpus, cohort_size, users | seconds)
 
 
 @cache

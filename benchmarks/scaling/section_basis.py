@@ -1,7 +1,7 @@
 """The last section of the page: every number that the projections rest on, and what was left out."""
 
 from content import Content
-from projection import SIGMA_DP, noise_seconds
+from projection import SIGMA_DP, Added, added_by_noise
 from stragglers import CORPUS, FETCH_SECONDS, PACE_SPREAD, paper_pace
 from transport import DGX_A100, HOP_SECONDS
 from wording import duration, percent, table
@@ -14,14 +14,15 @@ def basis(content: Content) -> str:
     """Return the numbers and their sources."""
     measured, rates, pace = content.measurements, content.rates, paper_pace()
     fetch = measured.points("exchange", "fetch")[0]
-    alone, together = noise_seconds(measured, 0), noise_seconds(measured, 1)
+    alone, together = added_by_noise(measured, 0), added_by_noise(measured, 1)
     rows = [
         ["time of a local step", duration(pace.per_local_step), "fitted to the paper's table of compute"],
         ["time of a second of audio", duration(pace.per_audio_second), "the same fit, times FLOPs per second"],
         ["time of a central step without local work", duration(calibrate().fit.per_central_step), "the same fit"],
         ["audio per user", CORPUS, "the paper's table of speakers, taken for log-normal"],
         ["secure noise", f"{duration(rates.noise.per_unit)} of a core per coordinate", "measured here"],
-        ["secure noise, 2 workers / 1 worker", percent(together / alone), "measured here: added time of a step"],
+        ["who draws the noise", _drawn(content), "measured here: CPU time of each of two processes"],
+        ["noise hidden by training", "yes" if rates.noise_hidden else "no", _hiding(alone, together)],
         ["random mask", f"{duration(rates.mask.per_unit)} per coordinate", "measured here"],
         ["hash", f"{duration(rates.hash.per_unit)} per coordinate", "measured here"],
         ["spread of users around the law", percent(rates.user_spread), "measured here, on a CPU"],
@@ -50,3 +51,12 @@ the line rate. [estimate.md](estimate.md) describes the fit, its error and its a
 
 `make bench-scaling` took {minutes:.0f} minutes (code {versions}). It keeps the measurements in `docs/scaling.json`;
 with `--from` the page is drawn again without measuring."""
+
+
+def _drawn(content: Content) -> str:
+    return "all processes" if content.rates.noise_shared else "the leader"
+
+
+def _hiding(alone: Added, together: Added) -> str:
+    cpu, one, two = map(duration, (sum(alone.cpu_by_process), alone.seconds, together.seconds))
+    return f"measured here: {cpu} of CPU time add {one} to a step with 1 worker, {two} with 2"

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from content import Content
 from documents import Measurements, Point
-from fits import Law, fit, memory_law, phase_points, time_law
-from wording import digits, duration, percent, table
+from fits import Law, law_of, memory_law, phase_points, time_law
+from wording import digits, duration, line, percent, table
 
 _BUSY = 1.1  # wall time over CPU time of one worker, from which the machine was not quiet
 _GIBIBYTES = 24
 _PHASES = {
     "users": "users, 2 x 1 local step of 5 s",
-    "noise": "secure noise",
+    "noise": "secure noise, CPU time",
     "release": "release without noise",
     "sum": "sum",
     "server": "server optimizer",
@@ -34,8 +34,9 @@ relative errors. The last column is the largest distance of a measured point fro
 
 ![cost laws](images/scaling-laws.png)
 
-All rows but those of the models use `tiny` (0.55M parameters). The population has no effect on the time of a step. It
-costs memory in a simulation: every process holds the offsets and names of all users. A deployment has no such list."""
+All rows but those of the models use `tiny` (0.55M parameters). A cohort is drawn from the gaps between its members,
+so the time of a draw does not grow with the population. A simulation pays for the population in memory: every process
+holds the names of all users. A deployment has no such list."""
 
 
 def _quiet(measured: Measurements) -> str:
@@ -51,16 +52,14 @@ def _step_rows(measured: Measurements) -> list[list[str]]:
     cohort, steps, audio = (measured.points(name, "steps") for name in ("cohort", "local-steps", "audio"))
     users, several, seconds = time_law(cohort), time_law(steps), time_law(audio)
     memory = memory_law(cohort)
-    per_second = f"{duration(seconds.fixed / 32)} + {duration(seconds.per_unit / 32)} per second of audio"
+    per_second = line(seconds.fixed / 32, seconds.per_unit / 32, "second of audio")
     return [
-        _row(
-            "cohort", f"{_range(cohort)} users", f"{duration(users.fixed)} + {duration(users.per_unit)} per user", users
-        ),
+        _row("cohort", f"{_range(cohort)} users", line(users.fixed, users.per_unit, "user"), users),
         _row("cohort: peak memory", f"{_range(cohort)} users", _memory(memory, 1e3, "kB"), memory),
         _row(
             "local steps of 10 s, each user",
             f"{_range(steps)} local steps, 16 users",
-            f"{duration(several.fixed / 16)} + {duration(several.per_unit / 16)} per local step",
+            line(several.fixed / 16, several.per_unit / 16, "local step"),
             several,
         ),
         _row("audio in a local step", f"{_range(audio)} s, 16 users, 2 local steps", per_second, seconds),
@@ -71,7 +70,7 @@ def _population_rows(measured: Measurements) -> list[list[str]]:
     stores = measured.points("population", "steps")
     memory, steps = memory_law(stores), time_law(stores)
     sizes = f"{_range(stores)} users in a store"
-    per_million = f"{duration(steps.fixed)} + {duration(1e6 * steps.per_unit)} per million users"
+    per_million = line(steps.fixed, 1e6 * steps.per_unit, "million users")
     return [
         *(_extremes(measured, name, "cohort of 64, ") for name in ("seeded cohort", "secure cohort")),
         *(_extremes(measured, name, "2,000 steps, ") for name in ("epsilon by RDP", "epsilon by PLD")),
@@ -83,9 +82,9 @@ def _population_rows(measured: Measurements) -> list[list[str]]:
 def _model_rows(measured: Measurements) -> list[list[str]]:
     rows = []
     for phase, points in phase_points(measured).items():
-        law = fit([x for x, _ in points], [y for _, y in points])
+        law = law_of(points)
         sizes = f"{points[0][0] / 1e6:.2f}M to {points[-1][0] / 1e6:.1f}M parameters"
-        text = f"{duration(law.fixed)} + {duration(1e6 * law.per_unit)} per million parameters"
+        text = line(law.fixed, 1e6 * law.per_unit, "million parameters")
         rows.append(_row(f"model: {_PHASES[phase]}", sizes, text, law))
     return rows
 

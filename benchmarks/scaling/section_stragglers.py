@@ -6,6 +6,7 @@ from content import SIMULATED_COHORTS, SIMULATED_WORKERS, Content
 from documents import MeasuredStep
 from fits import user_law
 from stragglers import (
+    BY_TIME,
     CAP_SECONDS,
     CORPUS,
     EPOCHS,
@@ -21,7 +22,7 @@ from stragglers import (
     simulate,
 )
 from validation import Prediction, Spread, from_law, from_user_times, slowdown
-from wording import duration, percent, signed_percent, spread, table
+from wording import duration, line, percent, signed_percent, spread, table
 
 _MANY = SIMULATED_WORKERS[-1]
 
@@ -60,18 +61,23 @@ Idle share, and in brackets the time of the step over an even division, with 10 
 
 - **Local steps cut the tail off.** A user with 84 hours of audio trains on 10 batches like everyone else. With local
   epochs the longest user alone decides the step, whatever the rule; only a limit on its audio helps.
-- **Many users per worker matter more than the rule.** {_MANY:,} workers need cohorts of {SIMULATED_COHORTS[-1]:,} or
-  more.
-- **The engine shares out by audio, not by time.** On a GPU the fixed time of a local step is the larger part, so
-  `local_cost` should count it."""
+- **Many users per worker matter more than the rule.** With the engine's rule, {_MANY:,} workers are idle for
+  {_idle(content, TODAY, 1024)} of their time at S = 1,024 and for {_idle(content, TODAY, cohort)} at S = {cohort:,}.
+- **The engine shares out by audio, not by time.** On a GPU the fixed time of a local step is the larger part. Sharing
+  out by time would lower {_idle(content, TODAY, 4096)} to {_idle(content, BY_TIME, 4096)} at S = 4,096, a queue with
+  the longest users first to {_idle(content, SORTED_QUEUE, 4096)}."""
 
 
 def _rule_row(content: Content, rule: Rule, cohort: int) -> list[str]:
-    idle = [content.simulated[STEPS.name, rule.name, size, _MANY].idle for size in SIMULATED_COHORTS]
+    idle = [_idle(content, rule, size) for size in SIMULATED_COHORTS]
     uneven = simulate(rule, STEPS, cohort, _MANY, content.rates.user_spread, uneven=True).idle
     epochs = content.simulated[EPOCHS.name, rule.name, cohort, _MANY].idle
     name = f"{rule.name} (the engine)" if rule is TODAY else rule.name
-    return [name, *map(percent, (*idle, uneven, epochs))]
+    return [name, *idle, percent(uneven), percent(epochs)]
+
+
+def _idle(content: Content, rule: Rule, size: int) -> str:
+    return percent(content.simulated[STEPS.name, rule.name, size, _MANY].idle)
 
 
 def _least(content: Content, workload: Workload) -> list[str]:
@@ -103,8 +109,8 @@ median, and the range over all steps.
 
 {table(head, rows)}
 
-The law is {duration(law.law.fixed)} + {duration(law.law.per_unit)} per padded second of audio. Two workers at the
-same time make a user's training {signed_percent(slowdown(steps) - 1)} longer, which the simulation does not know.
+The law is {line(law.law.fixed, law.law.per_unit, "padded second of audio")}. A user's training takes
+{signed_percent(slowdown(steps) - 1)} time where two workers run at once, which the simulation does not know.
 With cohorts of {max(step.cohort for step in steps)} two workers are {_speed_up(steps):.2f} times as fast as one.
 
 ![predicted and measured steps](images/scaling-validation.png)"""

@@ -66,7 +66,7 @@ class StepTimes:
     """The times of the central steps of one process, and its memory."""
 
     seconds: list[float] = field(default_factory=list)
-    cpu_seconds: list[float] = field(default_factory=list)
+    cpu_by_process: list[float] = field(default_factory=list)  # of one step, the median
     phases: list[dict[str, float]] = field(default_factory=list)
     megabytes: float = 0.0
 
@@ -107,7 +107,7 @@ def make_engine(group: Group, setting: Setting) -> Engine:
 
 def timed_steps(group: Group, setting: Setting, warm_up: int, steps: int, out: Path) -> None:
     """Take steps, the first `warm_up` of them untimed; write their times and the memory of all processes."""
-    engine, times = make_engine(group, setting), StepTimes()
+    engine, times, cpu_seconds = make_engine(group, setting), StepTimes(), []
     for t in range(warm_up + steps):
         group.barrier()
         began, cpu = time.perf_counter(), time.process_time()
@@ -115,11 +115,11 @@ def timed_steps(group: Group, setting: Setting, warm_up: int, steps: int, out: P
         group.barrier()
         if t >= warm_up:
             times.seconds.append(time.perf_counter() - began)
-            times.cpu_seconds.append(time.process_time() - cpu)
+            cpu_seconds.append(time.process_time() - cpu)
             times.phases.append(figures.seconds)
-    everyone = group.gather((times.cpu_seconds, peak_megabytes()))
+    everyone = group.gather((statistics.median(cpu_seconds), peak_megabytes()))
     if group.leads:
-        times.cpu_seconds = [sum(step) for step in zip(*(cpu for cpu, _ in everyone), strict=True)]
+        times.cpu_by_process = [cpu for cpu, _ in everyone]
         times.megabytes = sum(memory for _, memory in everyone)
         out.write_text(json.dumps(vars(times)))
 
@@ -133,7 +133,7 @@ def measured_point(
     return Point(
         x=x,
         seconds=tuple(times.seconds),
-        cpu_seconds=statistics.median(times.cpu_seconds),
+        cpu_by_process=tuple(times.cpu_by_process),
         megabytes=times.megabytes,
         phases=phases,
     )

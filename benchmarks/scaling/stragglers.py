@@ -89,6 +89,7 @@ class Cohort:
     real: Floats  # seconds that they take
 
 
+@cache
 def user_costs(workload: Workload) -> tuple[Floats, Floats]:
     """Return, for every amount of audio in the distribution, the audio computed in a step and the time by the law."""
     steps, seconds = local_work(workload.config, workload.audio.seconds)

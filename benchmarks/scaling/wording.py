@@ -16,6 +16,12 @@ def duration(seconds: float) -> str:
     raise AssertionError
 
 
+def line(fixed: float, slope: float, per: str) -> str:
+    """Return a law of seconds: 33 ms + 12 ms per user. A fixed part of zero is left out."""
+    start = f"{duration(fixed)} + " if fixed > 0 else ""
+    return f"{start}{duration(slope)} per {per}"
+
+
 def digits(value: float) -> str:
     """Return a number with two or three digits that count and separators: 0.071, 3.4, 142, 12,345."""
     if value == 0:
