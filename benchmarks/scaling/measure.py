@@ -46,14 +46,14 @@ class Work:
 
 
 PARTS = {
-    "cohort": Work("cohorts of growing size", 180, cost_laws.cohort),
-    "local-steps": Work("growing numbers of local steps", 100, cost_laws.local_steps),
-    "audio": Work("growing local batches", 60, cost_laws.audio),
-    "population": Work("growing populations", 150, cost_laws.population),
-    "model": Work("growing models, up to the paper's with secure noise", 480, cost_laws.model),
-    "noise": Work("noise with one and two workers", 200, cost_laws.noise),
-    "exchange": Work("sums, averages, masks and hashes", 90, exchange),
-    "workers": Work("one and two workers, user by user", 240, steps=worker_steps),
+    "cohort": Work("cohorts of growing size", 240, cost_laws.cohort),
+    "local-steps": Work("growing numbers of local steps", 130, cost_laws.local_steps),
+    "audio": Work("growing local batches", 70, cost_laws.audio),
+    "population": Work("growing populations", 110, cost_laws.population),
+    "model": Work("growing models, up to the paper's with secure noise", 360, cost_laws.model),
+    "noise": Work("noise with one and two workers", 150, cost_laws.noise),
+    "exchange": Work("sums, averages, masks and hashes", 60, exchange),
+    "workers": Work("one and two workers, user by user", 200, steps=worker_steps),
 }
 
 

@@ -110,4 +110,4 @@ def largest_int32_cohort(sigma_dp: float, share: float) -> float:
     return share * sigma_dp * _INT32_MOST
 
 
-TODAY_UNITS = 2**FRACTION_BITS
+TODAY_UNITS: int = 2**FRACTION_BITS

@@ -35,7 +35,7 @@ from sottovoce.randomness import stream
 USERS = 128
 LONGEST = 120.0  # seconds of audio of a user: a whole heavy tail would take hours
 ENGINE, DEALT = "engine", "dealt"
-CENTRAL_STEPS = 4
+STEPS_EACH = 6  # timed, of every cohort size and rule
 
 
 def worker_steps(sizes: Sizes, folder: Path, report: Report) -> tuple[MeasuredStep, ...]:
@@ -47,7 +47,7 @@ def worker_steps(sizes: Sizes, folder: Path, report: Report) -> tuple[MeasuredSt
         local = ("participation.sampling=fixed", "federated.local.epochs=1", "batching.seconds=20")
         setting = Setting(store, "tiny", (*people, *local))
         for workers, rule in ((1, ENGINE), (2, ENGINE), (2, DEALT)):
-            documents = measured(watched_steps, (setting, rule, 2 if sizes.quick else CENTRAL_STEPS), workers, folder)
+            documents = measured(watched_steps, (setting, rule, 2 if sizes.quick else STEPS_EACH), workers, folder)
             steps += [MeasuredStep.model_validate(document) for document in documents]
             seconds = ", ".join(f"{step.seconds:.2f} s" for step in steps[-len(documents) :])
             report(f"{cohort} users, {workers} workers, {rule}: {seconds}")
