@@ -109,8 +109,9 @@ median, and the range over all steps.
 
 {table(head, rows)}
 
-The law is {line(law.law.fixed, law.law.per_unit, "padded second of audio")}. A user's training takes
-{signed_percent(slowdown(steps) - 1)} time where two workers run at once, which the simulation does not know.
+The law is {line(law.law.fixed, law.law.per_unit, "padded second of audio")}. Where two
+workers run at once, the training time of a user changes by {signed_percent(slowdown(steps) - 1)}, which the simulation
+does not know.
 With cohorts of {max(step.cohort for step in steps)} two workers are {_speed_up(steps):.2f} times as fast as one.
 
 ![predicted and measured steps](images/scaling-validation.png)"""

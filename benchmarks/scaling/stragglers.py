@@ -34,7 +34,7 @@ CORPUS = "CV-en-train"
 CAP_SECONDS = 600.0  # of audio of one user, under the rule that limits it
 FETCH_SECONDS = 1e-3  # assumed between machines
 PACE_SPREAD = 0.05  # assumed: standard deviation of the pace of GPUs
-_MOST_DRAWN, _MOST_COHORTS, _LEAST_COHORTS = 1 << 16, 20, 4
+_MOST_DRAWN, _MOST_COHORTS, _LEAST_COHORTS = 1 << 15, 20, 4
 
 
 @dataclass(frozen=True)

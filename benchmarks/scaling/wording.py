@@ -17,7 +17,9 @@ def duration(seconds: float) -> str:
 
 
 def line(fixed: float, slope: float, per: str) -> str:
-    """Return a law of seconds: 33 ms + 12 ms per user. A fixed part of zero is left out."""
+    """Return a law of seconds: 33 ms + 12 ms per user. A part of zero is left out."""
+    if slope == 0:
+        return f"{duration(fixed)}, no growth"
     start = f"{duration(fixed)} + " if fixed > 0 else ""
     return f"{start}{duration(slope)} per {per}"
 

@@ -14,6 +14,7 @@ from sottovoce.estimate.run_cost import estimate
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scaling"))
 from documents import MeasuredStep, Measurements, Part, Point, UserTime
 from fits import fit, user_law
+from page import write_page
 from projection import Rates, as_it_is, sharded
 from setting import Setting, write_users
 from stragglers import EPOCHS, RULES, SORTED_QUEUE, STEPS, TODAY, mean_cost, simulate
@@ -23,6 +24,7 @@ from wording import digits, duration, line, percent, wrapped
 from worker_steps import DEALT, ENGINE, watched_steps
 
 PARAMETERS = 255_800_864
+MEASURED = Path(__file__).parents[2] / "docs" / "scaling.json"
 
 
 def test_a_line_is_recovered_and_small_sizes_count_as_much_as_large_ones():
@@ -176,6 +178,7 @@ def test_numbers_read_well():
     assert [digits(value) for value in (12345.6, 99.94, 3.41, 0.0714)] == ["12,346", "99.9", "3.4", "0.071"]
     assert [percent(value) for value in (0.0, 0.0312, 0.1249)] == ["0 %", "3.1 %", "12 %"]
     assert (line(0.0, 0.5, "user"), line(1.0, 0.5, "user")) == ("500 ms per user", "1 s + 500 ms per user")
+    assert line(1.0, 0.0, "user") == "1 s, no growth"
 
 
 def test_paragraphs_and_lists_are_wrapped_and_tables_are_not():
@@ -184,3 +187,19 @@ def test_paragraphs_and_lists_are_wrapped_and_tables_are_not():
     assert max(map(len, lines)) <= 120
     assert lines[0] == "# A heading"
     assert lines[-5:] == ["- one", "- two more", "", *table.splitlines()]
+
+
+def test_the_measured_steps_had_the_simulated_shares():
+    steps = Measurements.read(MEASURED).parts["workers"].steps
+    alone = {(each.cohort, each.t): each for each in steps if each.workers == 1}
+    shared = [each for each in steps if each.workers == 2 and each.rule == ENGINE]
+    assert shared
+    for each in shared:
+        simulated, recorded = (shares(each, alone[each.cohort, each.t]) for shares in (shares_of, recorded_shares))
+        assert [sorted(share) for share in simulated] == [sorted(share) for share in recorded]
+
+
+@pytest.mark.slow
+def test_the_page_shows_the_measurements(tmp_path):
+    write_page(Measurements.read(MEASURED), tmp_path / "scaling.md")
+    assert (tmp_path / "scaling.md").read_text() == MEASURED.with_name("scaling.md").read_text()
