@@ -61,6 +61,16 @@ def test_a_delta_that_is_not_below_one_user_in_all_is_said(sotto):
         assert "0 < target_delta=1 < 1" in outcome.stderr
 
 
+def test_a_claim_and_a_composition_say_where_delta_is_too_large(sotto, tmp_path):
+    run = tmp_path / "run"
+    charged(run)  # K = 1000
+    claim = ("claim", run, "--cohort-size", 20, "--population", 2000)
+    for words, too_large, below in ((claim, 5e-4, 4e-4), (("compose", run, run), 1e-3, 9e-4)):
+        outcome = sotto("privacy", *words, "--target-delta", too_large, "--json")
+        assert f"Caution: delta {too_large:g} is not below 1/K = {too_large:g}" in outcome.stderr
+        assert "Caution" not in sotto("privacy", *words, "--target-delta", below, "--json").stderr
+
+
 def test_plan_draws(sotto, tmp_path):
     words = ("--cohort-size", "204800", "--population", "70000000", "--sigma-dp", "3e-6", "--central-steps", "2000")
     outcome = sotto("privacy", "plan", *words, "--accounting", "rdp", "--plot", str(tmp_path / "plan.png"), "--json")

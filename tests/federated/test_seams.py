@@ -303,3 +303,8 @@ def test_nobody_but_the_leader_gets_anything_of_the_sum(tmp_path):
     leader, other = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     assert (leader == 7).all()
     assert not (other == 7).any()
+    left = other[other != 4] - 7  # finished parts of the sums, less the sum: the leader's random mask
+    assert len(left) > 1000
+    assert len(left.unique()) == len(left)
+    for bit in range(64):
+        assert 0.4 < ((left >> bit) & 1).double().mean() < 0.6

@@ -185,6 +185,35 @@ def test_a_buffer_that_local_work_changes_would_couple_users(make_store):
         local_work(AveragingOptions(), store)
 
 
+class Noting(Gru):
+    """Has no buffer until it is trained: then it keeps the mean of the first audio it gets."""
+
+    def forward(self, features, frames, choices=None):
+        if self.training and not hasattr(self, "mean"):
+            self.register_buffer("mean", features.detach().mean((0, 1)), persistent=False)
+        return super().forward(features, frames, choices)
+
+
+class NotingOptions(GruOptions):
+    kind: Literal["noting"] = "noting"
+
+    def make(self, tokens):
+        return Noting(self, tokens)
+
+
+def test_a_buffer_that_appears_during_local_work_would_couple_users(make_store):
+    with pytest.raises(PrivacyError, match="Training changes the buffer mean of the encoder"):
+        local_work(NotingOptions(), make_store({"a": 2}))
+
+
+def test_a_buffer_of_another_type_is_not_the_same_buffer():
+    model = Recogniser.make(AveragingOptions(), TokenSet(("en",))).initialise(0)
+    model.flat.require_constant_buffers()
+    model.encoder.mean = model.encoder.mean.double()
+    with pytest.raises(PrivacyError, match="Training changes the buffer mean"):
+        model.flat.require_constant_buffers()
+
+
 class FrozenInputOptions(GruOptions):
     kind: Literal["frozen-input"] = "frozen-input"
 

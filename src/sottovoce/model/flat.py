@@ -192,9 +192,7 @@ class FlatModel:
             parameter.copy_(tensors[name])
 
     def require_constant_buffers(self) -> None:
-        """Raise PrivacyError where training has changed a buffer, which the next user's model would share."""
-        if not self._constants:
-            return
+        """Raise PrivacyError where training has changed or added a buffer, which the next user's model would share."""
         for name, buffer in self.encoder.named_buffers():
             before = self._constants.get(name)
             if before is None or before.dtype != buffer.dtype or not torch.equal(before, buffer):
