@@ -34,7 +34,10 @@ class Batching(BaseModel):
         description="largest number of seconds of one user in one epoch; null: all audio",
     )
     max_padding: float = Field(
-        0.08, ge=0, le=1, description="largest share of padding in a micro-batch; 1: no micro-batches. Ours need none on a CPU"
+        0.08,
+        ge=0,
+        le=1,
+        description="largest share of padding in a micro-batch; 1: no micro-batches. Ours need none on a CPU",
     )
 
 
