@@ -150,9 +150,9 @@ def noise(sizes: Sizes, folder: Path, report: Report) -> Series:
     for name, settings in _NOISE.items():
         points = []
         for workers in (1, 2):
-            work = (*_two_users(), "federated.local.steps=4")  # long enough to hide the noise behind it
+            work = (*_two_users(), "federated.local.steps=2")  # long enough to hide the noise behind it
             setting = Setting(store, entry.preset, (*entry.settings, *work, *settings))
-            points.append(measured_point(workers, setting, folder, workers=workers, steps=2))
+            points.append(measured_point(workers, setting, folder, workers=workers, steps=2 if sizes.quick else 4))
             report(f"{name}, {workers} workers: {points[-1].median:.2f} s")
         series[name] = tuple(points)
     return series

@@ -33,7 +33,7 @@ def stragglers(content: Content) -> str:
     head = ["rule", *(f"S = {size:,}" for size in SIMULATED_COHORTS), "uneven GPUs", "10 local epochs"]
     least = _least(content, STEPS)
     rows = [_rule_row(content, rule, cohort) for rule in RULES]
-    rows.append(["no rule can be below", *least[:-1], least[-1], "", _least(content, EPOCHS)[-1]])
+    rows.append(["no rule without a limit can be below", *least[:-1], least[-1], "", _least(content, EPOCHS)[-1]])
     return f"""## Stragglers, simulated
 
 A step ends when the slowest worker has trained its users. The simulation draws Poisson cohorts from the distribution
