@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint bench bench-peers docs clean
+.PHONY: demo test test-slow lint bench bench-peers bench-scaling docs clean
 
 demo: $(VENV)/.ready
 	$(BIN)/sotto demo
@@ -29,6 +29,10 @@ bench: $(VENV)/.ready
 # The same federated work under Sottovoce, pfl, Flower and a bare loop; installs the others below build/ (an hour).
 bench-peers: $(VENV)/.ready
 	$(BIN)/python benchmarks/peers/compare.py --out docs/performance.md
+
+# How a central step grows with cohort, population, model and workers; half an hour on a quiet machine of 24 GB.
+bench-scaling: $(VENV)/.ready
+	$(BIN)/python benchmarks/scaling/measure.py --json docs/scaling.json --page docs/scaling.md
 
 # The pages of docs/ and the reference of the Python API as a site: build/site/index.html, readable without a network.
 docs: $(VENV)/.ready-docs

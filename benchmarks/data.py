@@ -27,7 +27,7 @@ from sottovoce.data.cohort import poisson_cohort
 from sottovoce.data.corpora import Synthetic, Table
 from sottovoce.data.corpora.synthetic import generate
 from sottovoce.data.preparation import prepare
-from sottovoce.data.store import MergeRecord, Store, StoreInfo
+from sottovoce.data.store import IntArray, MergeRecord, Store, StoreInfo
 from sottovoce.data.text import TokenSet
 from sottovoce.features import logmel
 from sottovoce.files import write_json
@@ -35,6 +35,8 @@ from sottovoce.processes import available_cores
 from sottovoce.randomness import stream
 
 Report = dict[str, float]
+
+_FRAMES_PER_LABEL = 10
 
 
 def bench_prepare(audio: Path | None, scratch: Path) -> Report:
@@ -95,7 +97,7 @@ def bench_open(_audio: Path | None, scratch: Path) -> Report:
 
 def open_and_use(path: Path) -> Report:
     """Open a store, draw a cohort from it and make every member's batches; report seconds and memory."""
-    base = _peak_megabytes()
+    base = peak_megabytes()
     started = time.perf_counter()
     store = Store.open(path)
     opened = time.perf_counter()
@@ -105,7 +107,7 @@ def open_and_use(path: Path) -> Report:
         epoch(rows, store.frames_of(rows), Batching(), stream(0, "order", int(speaker)))
     used = time.perf_counter()
     report = {"open, s": opened - started, "batches of a cohort of 1024, s": used - opened}
-    report["peak memory, MB"] = _peak_megabytes()
+    report["peak memory, MB"] = peak_megabytes()
     report["peak memory of the imports alone, MB"] = base
     started = time.perf_counter()
     store.speaker_names()
@@ -113,25 +115,35 @@ def open_and_use(path: Path) -> Report:
     return report
 
 
-def _peak_megabytes() -> float:
+def peak_megabytes() -> float:
     """Return the most memory this process had; getrusage would count its parent's before it became this program."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def write_large_store(path: Path, speakers: int, utterances: int) -> None:
-    """Write a store with real offsets, targets and index; the features are a hole in the file."""
-    path.mkdir(parents=True)
+    """Write a store of this size, in which a few speakers have most of the utterances."""
     rng = np.random.default_rng(0)
     frames = rng.integers(100, 1000, size=utterances)
     extra = rng.multinomial(utterances - speakers, rng.dirichlet(np.full(speakers, 0.3)))
-    speaker_offsets = np.concatenate([[0], np.cumsum(1 + extra)])
+    write_silent_store(path, frames, 1 + extra)
+
+
+def write_silent_store(path: Path, frames: IntArray, utterances_by_speaker: IntArray) -> None:
+    """Write a store with real offsets, targets and index; the features are a hole in the file.
+
+    `frames` has the length of every utterance, in the order of the speakers. Targets have about 10 labels a second.
+    """
+    path.mkdir(parents=True)
+    speakers, utterances = len(utterances_by_speaker), len(frames)
+    speaker_offsets = np.concatenate([[0], np.cumsum(utterances_by_speaker)])
     frame_offsets = np.concatenate([[0], np.cumsum(frames)])
+    token_offsets = np.concatenate([[0], np.cumsum(np.maximum(frames // _FRAMES_PER_LABEL, 1))])
     tokens = TokenSet(("en",))
     np.save(path / names.FRAME_OFFSETS, frame_offsets)
-    np.save(path / names.TOKEN_OFFSETS, np.arange(utterances + 1) * 7)
+    np.save(path / names.TOKEN_OFFSETS, token_offsets)
     np.save(path / names.SPEAKER_OFFSETS, speaker_offsets)
-    np.save(path / names.TOKENS, np.tile(tokens.encode("hello"), utterances))
+    np.save(path / names.TOKENS, np.resize(np.arange(1, 21, dtype=np.uint8), int(token_offsets[-1])))
     with (path / names.FEATURES).open("wb") as file:
         file.truncate(int(frame_offsets[-1]) * names.BYTES_PER_FRAME)
     speaker = pc.binary_join_element_wise(
@@ -145,7 +157,7 @@ def write_large_store(path: Path, speakers: int, utterances: int) -> None:
     (path / names.REJECTED).write_text("utterance\tspeaker\treason\tdetail\n")
     info = StoreInfo(
         format=names.FORMAT,
-        label="large",
+        label=path.name,
         request=MergeRecord(merged=(), same_speakers=False, prefix=False),
         roots=(".",),
         languages=("en",),

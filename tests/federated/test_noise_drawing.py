@@ -21,7 +21,7 @@ def test_processes_draw_together_only_the_leader_keeps_the_noise_and_an_error_of
     code = (
         f"import sys; sys.path[:0] = [{str(Path(__file__).parents[1])!r}]\n"
         "from pathlib import Path\n"
-        "from sottovoce.distributed import run_workers\n"
+        "from sottovoce.workers import run_workers\n"
         "import drawing\n"
         "if __name__ == '__main__':\n"
         f"    run_workers(drawing.leave_with_the_noise_then_fail, (Path({str(tmp_path)!r}),), 2, 1)\n"

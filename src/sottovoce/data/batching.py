@@ -4,8 +4,9 @@ A user's utterances are sorted by length and cut into batches with rows x longes
 random. Guarantees: every utterance is in exactly one batch; an utterance longer than the budget is a batch of its own
 and is never dropped; `max_seconds_per_user` bounds the audio of one epoch by a random choice of utterances.
 
-A batch is computed as micro-batches. Each is padded only to its own longest utterance and contains at most the share
-`max_padding` of padding. The gradient of a batch is the mean over its utterances, whatever the micro-batches are.
+Where an encoder computes padding (ours do so only on a GPU), a batch is computed as micro-batches. Each is padded only
+to its own longest utterance and contains at most the share `max_padding` of padding. The gradient of a batch is the
+mean over its utterances, whatever the micro-batches are.
 """
 
 from dataclasses import dataclass
@@ -33,7 +34,10 @@ class Batching(BaseModel):
         description="largest number of seconds of one user in one epoch; null: all audio",
     )
     max_padding: float = Field(
-        0.08, ge=0, le=1, description="largest share of padding in a micro-batch; 1: one micro-batch per batch"
+        0.08,
+        ge=0,
+        le=1,
+        description="largest share of padding in a micro-batch; 1: no micro-batches. Ours need none on a CPU",
     )
 
 
