@@ -3,6 +3,7 @@
 import torch
 
 from own_noise import Cancelling
+from sottovoce.distributed import Group
 from sottovoce.errors import DataError
 from sottovoce.federated.noise_drawing import NoiseDrawing
 from sottovoce.model.flat import make_partition
@@ -12,6 +13,7 @@ from sottovoce.privacy.privacy_options import Participation, Privacy
 from sottovoce.privacy.step_noise import PIECE, NoiseRequest
 
 SIZES = (PIECE + 5, 7, 2 * PIECE)
+SENT: list[torch.Tensor] = []
 
 
 def request(kind: str) -> NoiseRequest:
@@ -31,12 +33,21 @@ def total_of(noise):
     return total
 
 
+class Watched(Group):
+    """A group that remembers the vectors that went through it."""
+
+    def parts_to_leader_(self, vector, cuts, tag):
+        SENT.append(vector)
+        return super().parts_to_leader_(vector, cuts, tag)
+
+
 def leave_with_the_noise_then_fail(group, folder):
     """Draw three kinds of noise together; the leader writes them, the others what they still hold. Then one fails."""
+    group = Watched(group.rank, group.size)
     for kind in ("seeded", "secure", "memory"):
         with NoiseDrawing(request(kind), group, leads=group.leads) as drawing:
             noise = drawing.collected()
-        held = drawing._background.result().vector if noise is None else total_of(noise)
+        held = SENT[-1] if noise is None else total_of(noise)
         torch.save(held, folder / f"{kind}-{group.rank}.pt")
     if not group.leads:
         Gaussian.draw = fail

@@ -10,7 +10,7 @@ import torch
 
 from drawing import SIZES, request, total_of
 from sottovoce.distributed import Group
-from sottovoce.errors import DataError
+from sottovoce.errors import DataError, PrivacyError
 from sottovoce.federated.noise_drawing import NoiseDrawing
 from sottovoce.privacy import step_noise
 from sottovoce.privacy.noise import Gaussian
@@ -60,6 +60,13 @@ def test_a_step_that_fails_stops_the_drawing(monkeypatch):
     assert threading.active_count() == before
     with pytest.raises(RuntimeError, match="stopped before its end"):
         drawing.collected()
+
+
+def test_noise_that_is_collected_twice_is_still_used_once():
+    with NoiseDrawing(request("secure"), Group(), leads=True) as drawing:
+        total_of(drawing.collected())
+        with pytest.raises(PrivacyError, match="was used before"):
+            total_of(drawing.collected())
 
 
 def test_a_process_outside_the_group_draws_nothing():

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from types import TracebackType
 
 from sottovoce.distributed import Group
-from sottovoce.privacy.step_noise import DrawnNoise, NoisePart, NoiseRequest
+from sottovoce.privacy.step_noise import DrawnNoise, NoiseRequest
 from sottovoce.processes import Background
 
 
@@ -32,20 +32,18 @@ class NoiseDrawing:
         if self._background is not None:
             self._background.stop()
 
-    def _draw(self) -> Generator[None, None, NoisePart]:
+    def _draw(self) -> Generator[None, None, DrawnNoise | None]:
         start, stop = self._cuts[self._group.rank : self._group.rank + 2]
         part = yield from self._request.draw(start, stop, self._request.size if self._leads else stop - start)
         part.drawn += self._group.parts_to_leader_(part.vector, self._cuts, tag=self._request.t)
-        if not self._leads:
-            part.vector.zero_()
-        return part
+        if self._leads:
+            return DrawnNoise(self._request, part)
+        part.vector.zero_()
+        return None
 
     def collected(self) -> DrawnNoise | None:
         """Wait for all parts and return the noise; None on processes other than the leader.
 
         An error of the thread is raised here, on the process that it happened on.
         """
-        if self._background is None:
-            return None
-        part = self._background.result()
-        return DrawnNoise(self._request, part) if self._leads else None
+        return None if self._background is None else self._background.result()
