@@ -10,6 +10,9 @@ Guarantees that every aggregator must give:
 
 An aggregator of your own needs no change of the package: give `sv.train_federated` a function that makes it from an
 `AggregatorContext`.
+
+The noise is drawn while `collect` runs. The leader draws it, unless the aggregator says which processes share the work
+(`SharesNoise`).
 """
 
 from collections.abc import Callable
