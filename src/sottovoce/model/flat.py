@@ -28,7 +28,7 @@ PartitionName = Literal["tensor", "block", "kind"]
 
 
 @dataclass(frozen=True)
-class Chunk:
+class FlatChunk:
     """A range of a flat vector, and the tensors that have a part in it."""
 
     first: int
@@ -109,16 +109,16 @@ class Partition:
                 sums[tensor] = torch.dot(piece, piece) + sums[tensor]
         return torch.stack([sum_ for sum_ in sums if isinstance(sum_, Tensor)])
 
-    def chunks(self, device: torch.device) -> tuple["Chunk", ...]:
+    def chunks(self, device: torch.device) -> tuple["FlatChunk", ...]:
         """Return the vector cut into chunks that stay in a CPU's cache while several operations pass over them."""
         return self._chunks_on_cpu if device.type == "cpu" else self._chunks_elsewhere
 
     @cached_property
-    def _chunks_on_cpu(self) -> tuple["Chunk", ...]:
+    def _chunks_on_cpu(self) -> tuple["FlatChunk", ...]:
         return tuple(_chunks(self.tensor_sizes, 1 << 15))
 
     @cached_property
-    def _chunks_elsewhere(self) -> tuple["Chunk", ...]:
+    def _chunks_elsewhere(self) -> tuple["FlatChunk", ...]:
         return tuple(_chunks(self.tensor_sizes, 1 << 24))
 
     def scale_(self, vector: Tensor, factors: Tensor) -> Tensor:
@@ -265,7 +265,7 @@ def _require_no_buffers(encoder: Encoder) -> None:
         )
 
 
-def _chunks(sizes: Sequence[int], size: int) -> Iterator[Chunk]:
+def _chunks(sizes: Sequence[int], size: int) -> Iterator[FlatChunk]:
     """Cut a vector of tensors into chunks of this size."""
     ends = list(itertools.accumulate(sizes))
     tensor = 0
@@ -277,7 +277,7 @@ def _chunks(sizes: Sequence[int], size: int) -> Iterator[Chunk]:
             tensors.append(tensor)
             parts.append(end - place)
             tensor, place = tensor + (end == ends[tensor]), end
-        yield Chunk(first, last, tuple(tensors), parts)
+        yield FlatChunk(first, last, tuple(tensors), parts)
 
 
 def _cut(vector: Tensor, sizes: Sequence[int]) -> list[Tensor]:
