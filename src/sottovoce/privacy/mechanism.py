@@ -46,6 +46,7 @@ FRACTION_BITS = 38  # one user adds at most 2^38 units to a coordinate
 WEIGHTS = 2**20  # the largest weight, as an integer
 _SUM_BITS = 62  # users and noise together stay below 2^62 units
 _RESOLUTION_WITHOUT_CLIPPING = 2.0**-40
+_AVERAGED_AT_ONCE = 1 << 16  # coordinates
 _NOISE_TAIL = 16  # no float64 draw lies further out than this many standard deviations
 
 
@@ -125,7 +126,10 @@ class Mechanism:
 
     def average(self, total: Tensor) -> Tensor:
         """Return the released average of an integer sum, in float32."""
-        return total.double().mul_(self.resolution / self.divisor).float()
+        import torch  # noqa: PLC0415 - accounting stays fast
+
+        parts = torch.split(total, _AVERAGED_AT_ONCE)  # they stay in the cache of a CPU
+        return torch.cat([part.double().mul_(self.resolution / self.divisor).float() for part in parts])
 
     @cached_property
     def sensitivity(self) -> float:
