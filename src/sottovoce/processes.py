@@ -72,14 +72,14 @@ def worker_context() -> ForkServerContext | SpawnContext:
 
 
 def start_worker_server(workers: int, *modules: str) -> None:
-    """Let the server of `worker_context` load torch and these modules, which all workers then have, in the background.
+    """Let the server of `worker_context` load these modules and torch, which all workers then have, in the background.
 
     The server imports from the same places as this process.
     """
     context = worker_context()
     if workers == 1 or under_torchrun() or not isinstance(context, ForkServerContext):
         return
-    context.set_forkserver_preload([*_PRELOADED, *modules])
+    context.set_forkserver_preload([*modules, *_PRELOADED])
     with _ignoring_interrupts(), _import_path_in_environment():
         forkserver.ensure_running()
 

@@ -34,8 +34,9 @@ sys.meta_path.insert(0, Interrupt())
 from sottovoce.cli.main import run
 run()
 """
-# A local rule that notes the modules of its process at the first local step.
+# A local rule that notes, at the first local step, the modules of its process and the state of the garbage collector.
 NOTING = """
+import gc
 import sys
 from pathlib import Path
 from typing import Literal
@@ -47,6 +48,7 @@ class Noting(LocalRule):
     def start(self, theta, user, t):
         if t == 0 and not Path("modules.txt").exists():
             Path("modules.txt").write_text("\\n".join(sys.modules))
+            Path("collector.txt").write_text(f"{gc.isenabled()} {gc.get_freeze_count() > 10_000}")
         return LocalState()
 """
 
@@ -86,6 +88,7 @@ def test_training_loads_what_its_first_step_needs_and_torch_only_in_workers(make
     first_step = set((tmp_path / "modules.txt").read_text().splitlines())
     assert "torch" in first_step
     assert first_step & (late | {"scipy", "typer"}) == set()
+    assert (tmp_path / "collector.txt").read_text() == "True True"  # it works, and leaves the loaded modules alone
 
 
 @pytest.mark.parametrize("module", ["typer", "rich.console", "sottovoce.cli.config", "sottovoce.config", "numpy"])
