@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any, cast
 
 from sottovoce.errors import ConfigError, SottoError
+from sottovoce.memory import keep_freed_memory
 from sottovoce.open_union import import_kinds, kind_modules
 from sottovoce.processes import (
     START_BELOW_MAIN,
@@ -68,6 +69,7 @@ def run_workers(
         from sottovoce.distributed import joined_group  # noqa: PLC0415 - loads torch
 
         torch.set_num_threads(threads)
+        keep_freed_memory()
         with joined_group() as group:
             function(group, *arguments)
         return
@@ -153,6 +155,7 @@ def _run_worker(worker: _Worker, function: Callable[..., None], arguments: tuple
     from sottovoce.distributed import LostPeerError, meeting_group  # noqa: PLC0415 - loads torch
 
     torch.set_num_threads(worker.threads)
+    keep_freed_memory()
     rank, folder = worker.rank, worker.folder
     try:
         import_kinds(worker.kind_modules)

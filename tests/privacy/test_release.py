@@ -46,13 +46,16 @@ def test_it_is_shrunk_then_gets_its_noise_then_is_divided_by_the_public_divisor(
     found = released(mech, t=3, weight=40 * WEIGHTS)
     assert torch.equal(found.average, (by_hand.double() * (mech.resolution / 10)).float())
     assert found.diagnosis.users_divisor == 40
-    assert (found.average.double() - found.diagnosis.noise.double()).std() < 1e-7
+    signal = (sums().double() * (10 / 40)).round() * (mech.resolution / 10)
+    assert found.diagnosis.signal_norms.tolist() == pytest.approx(PARTITION.norms(signal).tolist())
+    noise = by_hand.double() * (mech.resolution / 10) - signal
+    assert found.diagnosis.noise_norms.tolist() == pytest.approx(PARTITION.norms(noise).tolist())
 
 
 def test_nothing_is_diagnosed_unless_asked_for():
     assert released(make(diagnostics=False)).diagnosis is None
     quiet = Mechanism(Privacy(), Participation(population=1000, cohort_size=20), PARTITION)
-    assert released(quiet).diagnosis.noise is None
+    assert released(quiet).diagnosis.noise_norms is None
 
 
 def test_what_the_ledger_refuses_is_not_released(tmp_path):
@@ -71,7 +74,7 @@ def test_noise_with_a_memory_goes_from_release_to_release_and_is_accounted_as_it
     second = released(mech, 1, state=first.noise_state, ledger=ledger)
     alone = released(mech, 1)
     assert not torch.equal(second.average, alone.average)
-    noises = [one.diagnosis.noise.double() for one in (first, second)]
+    noises = [one.average.double() - mech.average(sums()).double() for one in (first, second)]
     correlation = float(torch.corrcoef(torch.stack(noises))[0, 1])
     assert correlation == pytest.approx(-0.5 / (1.25**0.5), abs=0.15)
     # Two releases cost as much as the mechanism says, which is not twice one sampled Gaussian.

@@ -99,7 +99,7 @@ def test_where_sigma_is_zero_nothing_is_drawn(monkeypatch):
     wanted = request(sigma_dp=0.0)
     assert (wanted.size, wanted.cuts(4)) == (0, [0] * 5)
     noise = draw_noise(wanted)
-    assert noise.average() is None
+    assert noise.average_norms() is None
     assert not vector(noise).any()
 
 
@@ -132,7 +132,7 @@ def test_noise_that_the_ledger_refuses_is_taken_back_and_drawn_again(tmp_path):
     found = release(3, total, 20 * WEIGHTS, noise=noise, ledger=ledger)
     second = vector(draw_noise(replace(wanted, attempt=1)))
     assert torch.equal(total, users + second)
-    assert torch.equal(found.diagnosis.noise, wanted.mechanism.average(second))
+    assert torch.equal(found.diagnosis.noise_norms, wanted.mechanism.average_norms(second))
     assert not torch.equal(second, vector(draw_noise(wanted)))
     assert ledger.releases == 2
     with pytest.raises(PrivacyError, match="was used before"):

@@ -178,16 +178,13 @@ class Figures:
 
     def released(self, average: Tensor, diagnosis: Diagnosis | None) -> None:
         """Add the norm of the release and, where diagnostics are on, those of its signal and its noise."""
-        norms = self.partition.norms(average)
-        self._released["server_norm"] = float(torch.linalg.vector_norm(norms))
+        self._released["server_norm"] = float(torch.linalg.vector_norm(self.partition.norms(average)))
         if diagnosis is None:
             return
-        noise = diagnosis.noise
-        signals = norms if noise is None else self.partition.norms(average - noise)
+        signals, noises = diagnosis.signal_norms, diagnosis.noise_norms
         self._spread = self._user_spread(signals.cpu() * diagnosis.users_divisor)
-        if noise is None:
+        if noises is None:
             return
-        noises = self.partition.norms(noise)
         self._raw["noise_norm"] = float(torch.linalg.vector_norm(noises))  # known, it would tell the signal's distance
         self._raw["server_norm_before_noise"] = float(torch.linalg.vector_norm(signals))
         ratios = zip(self.partition.layers, signals.tolist(), noises.tolist(), strict=True)

@@ -146,8 +146,9 @@ class ProcessAggregator:
 
 def _bits(tensor: Tensor) -> int:
     """Return the sum of a tensor's bits as integers: a checksum that does not depend on the order."""
-    unit = torch.int32 if tensor.element_size() % 4 == 0 else torch.uint8
-    return int(tensor.detach().reshape(-1).view(unit).sum(dtype=torch.int64))
+    octets = tensor.detach().reshape(-1).view(torch.uint8)
+    whole = len(octets) // 8 * 8
+    return int(octets[:whole].view(torch.int64).sum()) + int(octets[whole:].sum())  # the first sum may wrap around
 
 
 def local_cost(population: Population, user: int, client: Client) -> int:

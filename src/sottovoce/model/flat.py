@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from sottovoce.errors import ConfigError, PrivacyError
+from sottovoce.memory import part_size
 from sottovoce.model.encoder import Encoder
 from sottovoce.model.linear import set_gradient_home
 from sottovoce.model.roles import TensorRole, Trainable, having, role_by_name, selected
@@ -111,15 +112,14 @@ class Partition:
 
     def chunks(self, device: torch.device) -> tuple["FlatChunk", ...]:
         """Return the vector cut into chunks that stay in a CPU's cache while several operations pass over them."""
-        return self._chunks_on_cpu if device.type == "cpu" else self._chunks_elsewhere
+        size = part_size(device)
+        if size not in self._chunks_by_size:
+            self._chunks_by_size[size] = tuple(_chunks(self.tensor_sizes, size))
+        return self._chunks_by_size[size]
 
     @cached_property
-    def _chunks_on_cpu(self) -> tuple["FlatChunk", ...]:
-        return tuple(_chunks(self.tensor_sizes, 1 << 15))
-
-    @cached_property
-    def _chunks_elsewhere(self) -> tuple["FlatChunk", ...]:
-        return tuple(_chunks(self.tensor_sizes, 1 << 24))
+    def _chunks_by_size(self) -> dict[int, tuple["FlatChunk", ...]]:
+        return {}
 
     def scale_(self, vector: Tensor, factors: Tensor) -> Tensor:
         """Multiply every layer of the vector, in place, by its factor."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from sottovoce.memory import parts
 from sottovoce.optim.base import Optimizer, State, no_ratios
 
 if TYPE_CHECKING:
@@ -29,12 +30,14 @@ class Moments(Optimizer):
     def update(self, gradient: Tensor, state: State) -> Tensor:
         """Move the moments by one step and return m / (sqrt(v) + xi)."""
         state.steps += 1
-        m, v = state.vectors["m"], state.vectors["v"]
-        m.mul_(self.b1).add_(gradient, alpha=1 - self.b1)
-        v.mul_(self.b2).addcmul_(gradient, gradient, value=1 - self.b2)
         first = 1 - self.b1**state.steps if self.bias_correction else 1.0
         second = 1 - self.b2**state.steps if self.bias_correction else 1.0
-        return (m / first).div_((v / second).sqrt_().add_(self.xi))
+        update = gradient.new_empty(gradient.shape)
+        for g, m, v, u in parts(gradient, state.vectors["m"], state.vectors["v"], update):
+            m.mul_(self.b1).add_(g, alpha=1 - self.b1)
+            v.mul_(self.b2).addcmul_(g, g, value=1 - self.b2)
+            u.copy_(m).div_(first).div_((v / second).sqrt_().add_(self.xi))
+        return update
 
 
 class Adam(Moments):

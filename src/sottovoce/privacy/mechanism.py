@@ -32,6 +32,7 @@ from pydantic import ValidationError
 
 from sottovoce.data.cohort import draw_cohort
 from sottovoce.errors import ConfigError, PrivacyError, SottoError, expectation
+from sottovoce.memory import parts
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Event, Floats, Spent, moments
 from sottovoce.privacy.noise import AnyNoise, Gaussian
 from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
@@ -46,7 +47,6 @@ FRACTION_BITS = 38  # one user adds at most 2^38 units to a coordinate
 WEIGHTS = 2**20  # the largest weight, as an integer
 _SUM_BITS = 62  # users and noise together stay below 2^62 units
 _RESOLUTION_WITHOUT_CLIPPING = 2.0**-40
-_AVERAGED_AT_ONCE = 1 << 16  # coordinates
 _NOISE_TAIL = 16  # no float64 draw lies further out than this many standard deviations
 
 
@@ -128,8 +128,14 @@ class Mechanism:
         """Return the released average of an integer sum, in float32."""
         import torch  # noqa: PLC0415 - accounting stays fast
 
-        parts = torch.split(total, _AVERAGED_AT_ONCE)  # they stay in the cache of a CPU
-        return torch.cat([part.double().mul_(self.resolution / self.divisor).float() for part in parts])
+        average = torch.empty_like(total, dtype=torch.float32)
+        for integers, released in parts(total, average):
+            released.copy_(integers.double().mul_(self.resolution / self.divisor))
+        return average
+
+    def average_norms(self, total: Tensor) -> Tensor:
+        """Return the norms, by layer, of the average of an integer sum; for diagnostics."""
+        return self.partition.norms(total).mul_(self.resolution / self.divisor)
 
     @cached_property
     def sensitivity(self) -> float:

@@ -25,9 +25,10 @@ from sottovoce.privacy.step_noise import DrawnNoise
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The parts of a release, for diagnostics. They are private and must not leave the server."""
+    """Norms of the parts of a release, by layer. They are private and must not leave the server."""
 
-    noise: Tensor | None  # its average; None where there is no noise
+    signal_norms: Tensor  # of the average without noise
+    noise_norms: Tensor | None  # of what the noise adds to the average; None where there is no noise
     users_divisor: float  # what the users' own sum was divided by
 
 
@@ -54,6 +55,7 @@ def release(t: int, total: Tensor, cohort_weight: int, *, noise: DrawnNoise, led
     """
     mechanism = noise.mechanism
     mechanism.shrink_(total, cohort_weight)
+    signal_norms = mechanism.average_norms(total) if mechanism.privacy.diagnostics else None
     noise.add_to_(total, t)
     if noise.request.state.vectors and ledger is not None and ledger.repeats(t, _digest(total)):
         raise PrivacyError(
@@ -63,13 +65,10 @@ def release(t: int, total: Tensor, cohort_weight: int, *, noise: DrawnNoise, led
         noise = noise.take_back_(total)
         noise.add_to_(total, t)
 
-    average, diagnosis = mechanism.average(total), None
-    if mechanism.privacy.diagnostics:
-        alone = noise.average()
-        diagnosis = Diagnosis(
-            None if alone is None else alone.to(average.device), mechanism.users_divisor(cohort_weight)
-        )
-    return Released(average, noise.next_state, diagnosis)
+    diagnosis = None
+    if signal_norms is not None:
+        diagnosis = Diagnosis(signal_norms, noise.average_norms(), mechanism.users_divisor(cohort_weight))
+    return Released(mechanism.average(total), noise.next_state, diagnosis)
 
 
 def _digest(total: Tensor) -> str:

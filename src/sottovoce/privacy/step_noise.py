@@ -143,9 +143,9 @@ class DrawnNoise:
         for part, noise in zip(*parts, strict=True):
             part.add_(noise.to(total.device), alpha=sign)
 
-    def average(self) -> Tensor | None:
-        """Return the average of the noise alone, for diagnostics; None where there is no noise."""
-        return self.mechanism.average(self._vector) if self.request.size else None
+    def average_norms(self) -> Tensor | None:
+        """Return the norms, by layer, of what the noise adds to the average; None where there is no noise."""
+        return self.mechanism.average_norms(self._vector) if self.request.size else None
 
 
 def draw_noise(request: NoiseRequest) -> DrawnNoise:
