@@ -28,7 +28,7 @@ bench: $(VENV)/.ready
 
 # The same federated work under Sottovoce, pfl, Flower and a bare loop; installs the others below build/ (an hour).
 bench-peers: $(VENV)/.ready
-	$(BIN)/python benchmarks/peers/compare.py --out docs/performance.md
+	$(BIN)/python benchmarks/peers/compare.py --json docs/performance.json --page docs/performance.md
 
 # How a central step grows with cohort, population, model and workers; half an hour on a quiet machine of 24 GB.
 bench-scaling: $(VENV)/.ready

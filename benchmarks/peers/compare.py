@@ -1,6 +1,7 @@
 """Sottovoce beside what a user would pick instead: the same federated work, in one run, as ratios with their spread.
 
-    python benchmarks/peers/compare.py [--items speech crowd] [--repetitions 5] [--out docs/performance.md]
+    python benchmarks/peers/compare.py [--items speech crowd] [--repetitions 5] [--json FIGURES] [--page PAGE]
+    python benchmarks/peers/compare.py --from docs/performance.json --page docs/performance.md
 
 Every repetition runs each framework once, one after another, in processes of their own, so that a slow minute of the
 machine meets all of them. A ratio compares runs of the same repetition. pfl and Flower are installed, pinned, into
@@ -17,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from export import export
@@ -39,6 +40,11 @@ class Runner:
     options: tuple[str, ...] = ()
     environment: str | None = None  # the file with its requirements; None: ours
     about: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its name in the figures."""
+        return f"{self.name} x{self.processes}"
 
     def command(self, python: Path, folder: Path, out: Path) -> list[str]:
         """Return the command that runs an item."""
@@ -165,7 +171,10 @@ def spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
 
 
-def section(item: Item, outcomes: dict[Runner, list[Outcome]]) -> str:
+Outcomes = dict[Runner, list[Outcome]]  # of the repetitions
+
+
+def section(item: Item, outcomes: Outcomes) -> str:
     """Return the table of an item in Markdown."""
     first = next(iter(outcomes.values()))[0].measured
     audio = first.frames / FRAMES_PER_SECOND / first.users
@@ -195,8 +204,10 @@ def section(item: Item, outcomes: dict[Runner, list[Outcome]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def page(sections: Sequence[str], repetitions: int) -> str:
+def page(figures: dict[str, Outcomes]) -> str:
     """Return the page of all items."""
+    sections = [section(ITEMS[name], outcomes) for name, outcomes in figures.items()]
+    repetitions = min(len(runs) for outcomes in figures.values() for runs in outcomes.values())
     model = next(
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         platform.processor(),
@@ -225,29 +236,60 @@ def main() -> None:
     parser.add_argument("--items", nargs="+", choices=list(ITEMS), default=list(ITEMS))
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "peers", help="environments, speech and logs")
-    parser.add_argument("--out", type=Path, help="the page to write, such as docs/performance.md")
+    parser.add_argument("--json", type=Path, help="where to write the figures, after every item")
+    parser.add_argument("--page", type=Path, help="the page to write, such as docs/performance.md")
+    parser.add_argument("--from", dest="measured", type=Path, help="write the page from these figures; measure nothing")
     arguments = parser.parse_args()
-    build: Path = arguments.build
-    pythons = {runner: python_of(runner.environment, build) for runner in RUNNERS}
-    sections = []
-    for name in arguments.items:
-        item, folder = ITEMS[name], build / "work" / name
-        export(item, folder, os.cpu_count() or 1)
-        outcomes: dict[Runner, list[Outcome]] = {runner: [] for runner in RUNNERS}
-        for repetition in range(arguments.repetitions):
-            for runner in RUNNERS:
-                outcome = run(runner, pythons[runner], folder, build / f"{name}-{runner.name}-{runner.processes}.log")
-                outcomes[runner].append(outcome)
-                print(
-                    f"{name}, repetition {repetition + 1}: {runner.name} x{runner.processes} "
-                    f"{outcome.users_per_second:.2f} users/s",
-                    file=sys.stderr,
-                )
-            require_same_work(item, ((runner, runs[-1]) for runner, runs in outcomes.items()))
-        sections.append(section(item, outcomes))
-        print(sections[-1])
-    if arguments.out is not None:
-        arguments.out.write_text(page(sections, arguments.repetitions))
+    if arguments.measured is not None:
+        figures = read_figures(arguments.measured)
+    else:
+        figures = {}
+        pythons = {runner: python_of(runner.environment, arguments.build) for runner in RUNNERS}
+        for name in arguments.items:
+            figures[name] = measure(ITEMS[name], pythons, arguments.build, arguments.repetitions)
+            print(section(ITEMS[name], figures[name]))
+            if arguments.json is not None:
+                write_figures(figures, arguments.json)
+    if arguments.page is not None:
+        arguments.page.write_text(page(figures))
+
+
+def measure(item: Item, pythons: dict[Runner, Path], build: Path, repetitions: int) -> Outcomes:
+    """Let all frameworks do an item's work, in turn."""
+    folder = build / "work" / item.name
+    export(item, folder, os.cpu_count() or 1)
+    outcomes: Outcomes = {runner: [] for runner in RUNNERS}
+    for repetition in range(repetitions):
+        for runner in RUNNERS:
+            log = build / f"{item.name}-{runner.name}-{runner.processes}.log"
+            outcome = run(runner, pythons[runner], folder, log)
+            outcomes[runner].append(outcome)
+            print(
+                f"{item.name}, repetition {repetition + 1}: {runner.name} x{runner.processes} "
+                f"{outcome.users_per_second:.2f} users/s",
+                file=sys.stderr,
+            )
+        require_same_work(item, ((runner, runs[-1]) for runner, runs in outcomes.items()))
+    return outcomes
+
+
+def write_figures(figures: dict[str, Outcomes], path: Path) -> None:
+    """Write all figures as JSON: by item and runner, a list of repetitions."""
+    rows = {
+        name: {runner.key: [asdict(run) for run in runs] for runner, runs in outcomes.items()}
+        for name, outcomes in figures.items()
+    }
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def read_figures(path: Path) -> dict[str, Outcomes]:
+    """Return the figures that `write_figures` wrote."""
+    return {
+        name: {
+            runner: [Outcome(Measured(**run.pop("measured")), **run) for run in rows[runner.key]] for runner in RUNNERS
+        }
+        for name, rows in json.loads(path.read_text()).items()
+    }
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ ITEMS = {
             "speech",
             "256 speakers with a heavy tail of utterances, 10 local steps, 0.55M parameters",
             **{"speakers": 256, "mean_utterances": 12, "max_utterances": 120, "cohort": 32, "local_steps": 10},
-            **{"batch_seconds": 30.0, "network": "plain", "one_batch": False, "steps": 2, **_TINY},
+            **{"batch_seconds": 30.0, "network": "plain", "one_batch": False, "steps": 1, **_TINY},
         ),
         Item(
             "identical",
@@ -73,7 +73,7 @@ ITEMS = {
             "large",
             "50M parameters, cohorts of 4",
             **{"speakers": 256, "mean_utterances": 12, "max_utterances": 120, "cohort": 4, "local_steps": 2},
-            **{"batch_seconds": 30.0, "network": "plain", "one_batch": False, "steps": 2},
+            **{"batch_seconds": 30.0, "network": "plain", "one_batch": False, "steps": 1},
             **{"blocks": 16, "width": 512, "heads": 8, "mlp_width": 2048},
         ),
     )

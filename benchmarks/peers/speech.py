@@ -33,7 +33,7 @@ class Speech:
         targets = torch.zeros(len(utterances), max(lengths), dtype=torch.long)
         for row, place in enumerate(utterances):
             features[row, : frames[row]] = torch.from_numpy(
-                self.features[self.starts[place] : self.starts[place + 1]].astype(np.float32)
+                np.array(self.features[self.starts[place] : self.starts[place + 1]])
             )
             targets[row, : lengths[row]] = torch.from_numpy(
                 self.targets[self.target_starts[place] : self.target_starts[place + 1]]
