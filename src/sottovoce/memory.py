@@ -1,6 +1,6 @@
-"""Memory on a CPU: several operations on a long vector pass over parts that stay in the cache, and freed memory is kept.
+"""Memory on a CPU: operations pass over parts of a vector that stay in the cache, and freed memory is kept.
 
-This module works on tensors that it is given and never loads torch itself.
+Reading this module does not load torch.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ def part_size(device: torch.device) -> int:
 
 def parts(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Yield the parts of vectors of one length side by side: views that stay in a CPU's cache."""
+    import torch  # noqa: PLC0415 - whoever has vectors has loaded it
+
     size = part_size(vectors[0].device)
-    return zip(*(vector.split(size) for vector in vectors), strict=True)
+    return zip(*(torch.split(vector, size) for vector in vectors), strict=True)
 
 
 def keep_freed_memory() -> None:

@@ -103,12 +103,12 @@ class Partition:
         """Return the sum of squares of every tensor, squared and added up in float64."""
         chunks = self.chunks(vector.device)
         wide = torch.empty(max(chunk.size for chunk in chunks), dtype=torch.float64, device=vector.device)
-        sums: list[Tensor | float] = [0.0] * len(self.tensors)
+        sums: list[Tensor] = []
         for chunk in chunks:
             part = wide[: chunk.size].copy_(vector[chunk.first : chunk.last])
-            for tensor, piece in zip(chunk.tensors, torch.split(part, chunk.sizes), strict=True):
-                sums[tensor] = torch.dot(piece, piece) + sums[tensor]
-        return torch.stack([sum_ for sum_ in sums if isinstance(sum_, Tensor)])
+            sums += [torch.dot(piece, piece) for piece in torch.split(part, chunk.sizes)]
+        owners = torch.tensor([tensor for chunk in chunks for tensor in chunk.tensors], device=vector.device)
+        return wide.new_zeros(len(self.tensors)).index_add_(0, owners, torch.stack(sums))
 
     def chunks(self, device: torch.device) -> tuple["FlatChunk", ...]:
         """Return the vector cut into chunks that stay in a CPU's cache while several operations pass over them."""

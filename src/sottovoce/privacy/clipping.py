@@ -12,6 +12,7 @@ rescales every layer to C_h, small ones up.
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,5 +71,15 @@ def _add_scaled_(total: Tensor, delta: Tensor, scales: Sequence[float], partitio
         scaled.copy_(delta[chunk.first : chunk.last])
         for tensor, piece in zip(chunk.tensors, torch.split(scaled, chunk.sizes), strict=True):
             piece.mul_(scales[partition.tensor_layers[tensor]])
-        rounded.copy_(scaled)  # a conversion to integers drops the fraction
-        total[chunk.first : chunk.last].add_(rounded)
+        _add_truncated_(total[chunk.first : chunk.last], scaled, rounded)
+
+
+def _add_truncated_(total: Tensor, scaled: Tensor, rounded: Tensor) -> None:
+    """Add float64 numbers, rounded toward zero, to integers; a conversion to integers drops the fraction."""
+    if total.device.type == "cpu":  # NumPy takes less than half of PyTorch's time for both operations
+        sums, integers = total.numpy(), rounded.numpy()
+        np.copyto(integers, scaled.numpy(), casting="unsafe")
+        np.add(sums, integers, out=sums)
+    else:
+        rounded.copy_(scaled)
+        total.add_(rounded)
