@@ -1,7 +1,9 @@
 """Sottovoce beside what a user would pick instead: the same federated work, in one run, as ratios with their spread.
 
     python benchmarks/peers/compare.py [--items speech crowd] [--repetitions 5] [--json FIGURES] [--page PAGE]
-    python benchmarks/peers/compare.py --from docs/performance.json --page docs/performance.md
+    python benchmarks/peers/compare.py --items --json docs/performance.json --page docs/performance.md
+
+The figures of other items in the JSON file are kept. Without items the page is written from the file alone.
 
 Every repetition runs each framework once, one after another, in processes of their own, so that a slow minute of the
 machine meets all of them. A ratio compares runs of the same repetition. pfl and Flower are installed, pinned, into
@@ -206,7 +208,7 @@ def section(item: Item, outcomes: Outcomes) -> str:
 
 def page(figures: dict[str, Outcomes]) -> str:
     """Return the page of all items."""
-    sections = [section(ITEMS[name], outcomes) for name, outcomes in figures.items()]
+    sections = [section(item, figures[item.name]) for item in ITEMS.values() if item.name in figures]
     repetitions = min(len(runs) for outcomes in figures.values() for runs in outcomes.values())
     model = next(
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
@@ -233,23 +235,19 @@ pages counted once. The first step is counted from the start of the command.
 def main() -> None:
     """Measure, print and write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--items", nargs="+", choices=list(ITEMS), default=list(ITEMS))
+    parser.add_argument("--items", nargs="*", choices=list(ITEMS), default=list(ITEMS))
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "peers", help="environments, speech and logs")
-    parser.add_argument("--json", type=Path, help="where to write the figures, after every item")
+    parser.add_argument("--json", type=Path, help="the figures; those of the items are replaced, each when it is done")
     parser.add_argument("--page", type=Path, help="the page to write, such as docs/performance.md")
-    parser.add_argument("--from", dest="measured", type=Path, help="write the page from these figures; measure nothing")
     arguments = parser.parse_args()
-    if arguments.measured is not None:
-        figures = read_figures(arguments.measured)
-    else:
-        figures = {}
-        pythons = {runner: python_of(runner.environment, arguments.build) for runner in RUNNERS}
-        for name in arguments.items:
-            figures[name] = measure(ITEMS[name], pythons, arguments.build, arguments.repetitions)
-            print(section(ITEMS[name], figures[name]))
-            if arguments.json is not None:
-                write_figures(figures, arguments.json)
+    figures = read_figures(arguments.json) if arguments.json is not None and arguments.json.exists() else {}
+    pythons = {runner: python_of(runner.environment, arguments.build) for runner in RUNNERS} if arguments.items else {}
+    for name in arguments.items:
+        figures[name] = measure(ITEMS[name], pythons, arguments.build, arguments.repetitions)
+        print(section(ITEMS[name], figures[name]))
+        if arguments.json is not None:
+            write_figures(figures, arguments.json)
     if arguments.page is not None:
         arguments.page.write_text(page(figures))
 
