@@ -26,7 +26,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/federated.py
 	$(BIN)/python benchmarks/startup.py
 
-# The same federated work under Sottovoce, pfl, Flower and a bare loop; installs the others below build/ (an hour).
+# The same federated work under Sottovoce, pfl, Flower and a bare loop; installs the others below build/ (two hours).
 bench-peers: $(VENV)/.ready
 	$(BIN)/python benchmarks/peers/compare.py --json docs/performance.json --page docs/performance.md
 

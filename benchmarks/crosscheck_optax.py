@@ -15,7 +15,7 @@ import numpy as np
 import optax
 import torch
 
-from sottovoce.model.flat import make_partition
+from sottovoce.model.partition import make_partition
 from sottovoce.optim import AdaGrad, Adam, Lamb, Lars, Optimizer, Sgd
 
 jax.config.update("jax_enable_x64", True)

@@ -6,7 +6,7 @@ from own_noise import Cancelling
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
 from sottovoce.federated.noise_drawing import NoiseDrawing
-from sottovoce.model.flat import make_partition
+from sottovoce.model.partition import make_partition
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import Gaussian
 from sottovoce.privacy.privacy_options import Participation, Privacy

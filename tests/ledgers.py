@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sottovoce.model.flat import make_partition
+from sottovoce.model.partition import make_partition
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism

@@ -2,9 +2,12 @@
 
 import torch
 
+from sottovoce import distributed
 
-def leave_with_the_sum(group, folder):
-    """Add 3 and 4 in every coordinate, twice, and write what is left on this process."""
+
+def leave_with_the_sum(group, folder, few):
+    """Add 3, 4, 5 and so on in every coordinate, twice, and write what is left on this process."""
+    distributed._FEW, distributed._PIECE = few, 1000
     totals = torch.full((2, 4096), 3 + group.rank, dtype=torch.int64)
     for total in totals:
         group.sum_to_leader_(total)

@@ -12,7 +12,7 @@ from sottovoce.data.population import Population
 from sottovoce.data.preparation import prepare
 from sottovoce.data.store import Store
 from sottovoce.distributed import Group
-from sottovoce.federated.client import Client, planned_batches
+from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.federated_options import Local
 from sottovoce.federated.process_aggregator import ProcessAggregator
@@ -86,7 +86,5 @@ def _cohort(engine: Engine, t: int) -> list[tuple[str, list[list[int]]]]:
     members = []
     for user in engine.mechanism.draw_cohort(len(users), stream(SEED, "cohort", t)).tolist():
         key, rows = users.key_of(user), users.rows_of(user)
-        order = stream(SEED, "local-order", t, key)
-        batches = planned_batches(rows, client.store.frames_of(rows), client.batching, client.local, order)
-        members.append((key, [batch.rows.tolist() for batch in batches]))
+        members.append((key, [batch.rows.tolist() for batch in client.planned(t, key, rows)]))
     return members

@@ -45,7 +45,7 @@ class UserTime(Document):
 
     name: str
     process: int
-    padded_seconds: float  # of audio, as the engine estimates the user's cost
+    cost_seconds: float  # of audio: the local work, as the engine estimates it
     seconds: float
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from setting import measured
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # torch's stubs do not export it
 
 from sottovoce.distributed import Group
+from sottovoce.randomness import fill_secure_
 
 _REPETITIONS = 3
 _FETCHES = 2000
@@ -42,7 +42,7 @@ def exchanged(group: Group, coordinates: int, out: Path) -> None:
         "broadcast": lambda: group.broadcast_(average),
     }
     alone: dict[str, Callable[[], object]] = {
-        "random mask": lambda: os.urandom(sums.numel() * sums.element_size()),
+        "random mask": lambda: fill_secure_(torch.empty_like(sums).numpy().view("u1")),
         "hash": lambda: hashlib.sha256(sums.numpy().data).hexdigest(),
     }
     times = {name: _times(group, work) for name, work in pieces.items()}

@@ -51,7 +51,7 @@ def memory_law(points: Sequence[Point]) -> Law:
 
 @dataclass(frozen=True)
 class UserLaw:
-    """The time of one user on one worker: a law of its padded audio, and how far users lie around it."""
+    """The time of one user on one worker: a law of its local work, and how far users lie around it."""
 
     law: Law
     spread: float  # standard deviation of the logarithm of measured / fitted, without outliers
@@ -60,7 +60,7 @@ class UserLaw:
 def user_law(steps: Sequence[MeasuredStep]) -> UserLaw:
     """Fit the users of all steps that one worker took alone."""
     users = [user for step in steps if step.workers == 1 for user in step.users]
-    law = fit([user.padded_seconds for user in users], [user.seconds for user in users])
+    law = fit([user.cost_seconds for user in users], [user.seconds for user in users])
     logs = np.log1p(law.residuals)
     return UserLaw(law, float(_DEVIATION * np.median(np.abs(logs - np.median(logs)))))
 

@@ -99,7 +99,7 @@ def validation(content: Content) -> str:
     law = user_law(steps)
     known, fitted = from_user_times(steps), from_law(steps)
     head = ["predicted from", "users' part of the step", "whole step", "idle share, points"]
-    rows = [_errors("every user's time on one worker", known), _errors("the law of padded audio", fitted)]
+    rows = [_errors("every user's time on one worker", known), _errors("the law of local work", fitted)]
     return f"""### The simulation against measured steps
 
 The same {len(known)} steps were taken by one worker and by two (cohorts of {_cohorts(steps)}, users with {CORPUS}'s
@@ -109,7 +109,7 @@ median, and the range over all steps.
 
 {table(head, rows)}
 
-The law is {line(law.law.fixed, law.law.per_unit, "padded second of audio")}. Where two
+The law is {line(law.law.fixed, law.law.per_unit, "second of audio")}. Where two
 workers run at once, the training time of a user changes by {signed_percent(slowdown(steps) - 1)}, which the simulation
 does not know.
 With cohorts of {max(step.cohort for step in steps)} two workers are {_speed_up(steps):.2f} times as fast as one.

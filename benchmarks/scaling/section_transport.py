@@ -17,7 +17,7 @@ from wording import digits, duration, percent, table
 
 from sottovoce.estimate.devices import A100
 from sottovoce.files import gigabytes
-from sottovoce.model.flat import make_partition
+from sottovoce.model.partition import make_partition
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.privacy_options import Participation, Privacy
 

@@ -68,9 +68,9 @@ def from_user_times(steps: Sequence[MeasuredStep]) -> list[Prediction]:
 
 
 def from_law(steps: Sequence[MeasuredStep]) -> list[Prediction]:
-    """Predict from the fitted law of padded audio alone."""
+    """Predict from the fitted law of local work alone."""
     law = user_law(steps).law
-    return predict(steps, lambda step: [law.at(user.padded_seconds) for user in step.users])
+    return predict(steps, lambda step: [law.at(user.cost_seconds) for user in step.users])
 
 
 def _predicted(step: MeasuredStep, alone: MeasuredStep, cost: Callable[[MeasuredStep], Sequence[float]]) -> Prediction:
@@ -88,7 +88,7 @@ def simulated(step: MeasuredStep, alone: MeasuredStep, costs: Floats) -> Outcome
 def shares_of(step: MeasuredStep, alone: MeasuredStep) -> list[Users]:
     """Return the places of each worker's users in the cohort: by the engine's rule, or as they were dealt."""
     if step.rule == ENGINE:
-        return longest_first(np.array([user.padded_seconds for user in alone.users]), step.workers)
+        return longest_first(np.array([user.cost_seconds for user in alone.users]), step.workers)
     return recorded_shares(step, alone)
 
 

@@ -144,9 +144,9 @@ def _document(
     t: int,
     seconds: float,
 ) -> dict[str, Any]:
-    costs = _padded_seconds(engine)
+    costs = _cost_seconds(engine, t)
     users = [
-        UserTime(name=name, process=process, padded_seconds=costs[name], seconds=taken)
+        UserTime(name=name, process=process, cost_seconds=costs[name], seconds=taken)
         for process, (times, _, _) in enumerate(everyone)
         for name, taken in times.items()
     ]
@@ -164,12 +164,13 @@ def _document(
     return step.model_dump(mode="json")
 
 
-def _padded_seconds(engine: Engine) -> dict[str, float]:
-    """Return the padded audio of every user's local work, as the engine estimates it."""
+def _cost_seconds(engine: Engine, t: int) -> dict[str, float]:
+    """Return what every user's local work costs by the engine's estimate, in seconds of audio."""
     aggregator = engine.aggregator
     if not isinstance(aggregator, ProcessAggregator):
         raise TypeError("Expected the aggregator of make_engine.")
     users: Population = aggregator.population
     return {
-        users.key_of(user): local_cost(users, user, aggregator.client) / FRAMES_PER_SECOND for user in range(len(users))
+        users.key_of(user): local_cost(users, user, aggregator.client, t, padded=False) / FRAMES_PER_SECOND
+        for user in range(len(users))
     }

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from sottovoce.federated.local_rules import FedProx, LocalRule, LocalSgd, LocalState
     from sottovoce.model.encoder import Encoder
     from sottovoce.model.encoder_options import EncoderOptions
-    from sottovoce.model.flat import Partition
     from sottovoce.model.model_options import ConformerOptions, TransformerOptions
+    from sottovoce.model.partition import Partition
     from sottovoce.optim import AdaGrad, Adam, Lamb, Lars, Optimizer, Schedule, Sgd, State
     from sottovoce.privacy.accounting import Event
     from sottovoce.privacy.epsilons import Epsilons
@@ -135,8 +135,8 @@ __getattr__ = lazy_names(
         "federated.local_rules": "FedProx LocalRule LocalSgd LocalState",
         "model.encoder": "Encoder",
         "model.encoder_options": "EncoderOptions",
-        "model.flat": "Partition",
         "model.model_options": "ConformerOptions TransformerOptions",
+        "model.partition": "Partition",
         "optim": "AdaGrad Adam Lamb Lars Optimizer Schedule Sgd State",
         "privacy.accounting": "Event",
         "privacy.epsilons": "Epsilons",

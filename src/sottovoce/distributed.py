@@ -6,6 +6,7 @@ A `Group` is a process's view of the others. Guarantee: every rank gets the same
 import contextlib
 import itertools
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,13 @@ from torch import Tensor
 
 from sottovoce.errors import SottoError
 from sottovoce.processes import die_with_parent, under_torchrun
+from sottovoce.randomness import fill_secure_
 
 Result = TypeVar("Result")
+
+_FEW = 4  # processes: the leader can hear the others in turn
+_PIECE = 1 << 20  # coordinates of one message
+_SUM_TAG = 2**31 - 1  # no other message has it
 
 
 class LostPeerError(SottoError):
@@ -57,20 +63,72 @@ class Group:
     def sum_to_leader_(self, tensor: Tensor) -> None:
         """Replace the leader's int64 tensor by the sum over all processes; the others' are void afterwards.
 
-        A reduction leaves finished parts of the sum on other processes, too. So the leader hides its own part behind
-        uniform random bits, modulo 2^64, and takes them away at the end: nobody else can read anything of the sum.
+        Nobody else can read anything of the sum. A few processes send their parts straight to the leader. Among many
+        the sum passes through all of them, so the leader hides its own part behind uniform random bits, modulo 2^64,
+        and takes them away at the end.
         """
         if self.size == 1:
             return
-        mask = None
-        if self.leads:
-            bits = bytearray(os.urandom(tensor.numel() * tensor.element_size()))
-            mask = torch.frombuffer(bits, dtype=tensor.dtype).to(tensor.device).view(tensor.shape)
-            tensor.add_(mask)
         with _together():
+            if tensor.device.type != "cpu":
+                self._reduce_(tensor)
+            elif self.size <= _FEW:
+                self._add_on_leader_(tensor)
+            else:
+                self._pass_round_(tensor)
+
+    def _reduce_(self, tensor: Tensor) -> None:
+        """Let NCCL add up; other processes keep their own parts."""
+        if not self.leads:
             dist.reduce(tensor, dst=0)
-        if mask is not None:
-            tensor.sub_(mask)
+            return
+        mask = _random_bits_like(tensor)
+        dist.reduce(tensor.add_(mask), dst=0)
+        tensor.sub_(mask)
+
+    def _add_on_leader_(self, tensor: Tensor) -> None:
+        """Let every process send its tensor to the leader, in pieces, which the leader adds up."""
+        pieces = torch.split(tensor.view(-1), _PIECE)
+        if not self.leads:
+            for piece in pieces:
+                dist.send(piece, dst=0, tag=_SUM_TAG)
+            return
+        room = torch.empty_like(pieces[0])
+        for rank in range(1, self.size):
+            for piece in pieces:
+                received = room[: len(piece)]
+                dist.recv(received, src=rank, tag=_SUM_TAG)
+                piece.add_(received)
+
+    def _pass_round_(self, tensor: Tensor) -> None:
+        """Pass the leader's masked tensor round, in pieces; every process adds its own. All send at the same time.
+
+        Gloo's own reduction begins anywhere, so it shows partial sums without the leader's mask to other processes.
+        """
+        after, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        flying: deque[tuple[Tensor, Tensor, dist.Work]] = deque()  # a piece, what was added to it, and the message
+
+        def land() -> None:
+            piece, added, message = flying.popleft()
+            message.wait()
+            if self.leads:  # the piece comes back
+                dist.recv(piece, src=before, tag=_SUM_TAG)
+                piece.sub_(added)
+
+        for piece in torch.split(tensor.view(-1), _PIECE):
+            if self.leads:
+                added = _random_bits_like(piece)
+            else:
+                added = torch.empty_like(piece)
+                dist.recv(added, src=before, tag=_SUM_TAG)
+            message = dist.isend(piece.add_(added), dst=after, tag=_SUM_TAG)
+            if message is None:
+                raise RuntimeError("this process is not part of the group")
+            flying.append((piece, added, message))
+            if len(flying) > self.size:
+                land()
+        while flying:
+            land()
 
     def broadcast_(self, tensor: Tensor) -> Tensor:
         """Replace a tensor by the leader's."""
@@ -151,6 +209,12 @@ def meeting_group(rank: int, size: int, place: Path) -> Iterator[Group]:
     group = Group(rank, size)
     yield group
     group.barrier()
+
+
+def _random_bits_like(tensor: Tensor) -> Tensor:
+    bits = torch.empty(tensor.shape, dtype=tensor.dtype)
+    fill_secure_(bits.numpy().reshape(-1).view("u1"))
+    return bits.to(tensor.device)
 
 
 def _backend() -> str:

@@ -180,7 +180,10 @@ def test_help_and_version(sotto):
         assert outcome.code == 0
         assert "Usage" in outcome.stdout
     assert sotto("--version").stdout.startswith("sotto ")
-    assert "Usage" in sotto("data").stderr + sotto("data").stdout
+    for words in ([], ["data"]):
+        outcome = sotto(*words)
+        assert "Usage" in outcome.stderr + outcome.stdout
+        assert "error" not in outcome.stderr
 
 
 def test_the_help_of_every_command_ends_with_an_example():

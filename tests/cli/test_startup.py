@@ -70,6 +70,11 @@ def test_help_loads_nothing_heavy(words):
     assert modules_of(*words, "--help") & HEAVY == set()
 
 
+def test_accounting_does_not_load_torch():
+    words = ["--sigma-dp", 1e-2, "--cohort-size", 500, "--population", 10_000, "--central-steps", 10]
+    assert "torch" not in modules_of("privacy", "epsilon", *words)
+
+
 def settings() -> Iterator[str]:
     yield from SMALL_MODEL
     yield from ("batching.seconds=3", "participation.population=3", "participation.cohort_size=3")

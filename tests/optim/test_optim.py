@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sottovoce.model.flat import make_partition
+from sottovoce.model.partition import make_partition
 from sottovoce.optim import AdaGrad, Adam, Lamb, Lars, Schedule, Sgd
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "optax.json").read_text())

@@ -9,7 +9,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sottovoce.model.flat import make_partition
+from sottovoce.model.partition import make_partition
 from sottovoce.model.roles import role_by_name
 from sottovoce.model.transformer import Transformer
 from sottovoce.privacy.clipping import add_clipped_, clip_factors

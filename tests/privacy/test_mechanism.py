@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from sottovoce.errors import ConfigError, PrivacyError
-from sottovoce.model.flat import make_partition
+from sottovoce.model.partition import make_partition
 from sottovoce.model.roles import role_by_name
 from sottovoce.model.transformer import Transformer
 from sottovoce.privacy import accounting

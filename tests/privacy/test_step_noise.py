@@ -11,7 +11,7 @@ import torch
 from ledgers import header_of
 from own_noise import Cancelling
 from sottovoce.errors import PrivacyError
-from sottovoce.model.flat import make_partition
+from sottovoce.model.partition import make_partition
 from sottovoce.privacy import step_noise
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger
 from sottovoce.privacy.mechanism import WEIGHTS, Mechanism

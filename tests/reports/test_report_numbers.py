@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sottovoce.model.flat import make_partition
+from sottovoce.model.partition import make_partition
 from sottovoce.model.roles import TensorRole, role_by_name
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.reports.drawing.charts import log_ticks, thinned

@@ -91,7 +91,7 @@ def test_bytes_and_times_of_a_reduction():
 
 def step(workers, rule, seconds_by_user, processes):
     users = tuple(
-        UserTime(name=name, process=process, padded_seconds=10 * seconds, seconds=seconds)
+        UserTime(name=name, process=process, cost_seconds=10 * seconds, seconds=seconds)
         for (name, seconds), process in zip(seconds_by_user.items(), processes, strict=True)
     )
     waited = (0.5,) * workers

@@ -119,7 +119,7 @@ def _usage_error(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     if "\n" in message.strip():  # the help of a command group, given without a command
         typer.echo(message, err=True)
-    else:
+    elif message:  # where typer has printed the help itself, nothing is left to say
         where, colon, reason = message.partition(": ")
         message = f"{where}{colon}{expectation(reason)}".rstrip(".") + "."
         hint = f" See `{context.command_path} --help`." if context else ""

@@ -10,7 +10,8 @@ from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError
 from sottovoce.features.logmel import FRAMES_PER_SECOND
 from sottovoce.model.encoder import Encoder, make_on_meta
-from sottovoce.model.flat import PartitionName, encoder_partition
+from sottovoce.model.flat import encoder_partition
+from sottovoce.model.partition import PartitionName
 
 _FLOAT_BYTES = 4
 _UTTERANCE_SECONDS = 15  # assumed for the memory of attention

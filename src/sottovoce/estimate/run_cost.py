@@ -25,7 +25,7 @@ from sottovoce.estimate.user_audio import UserAudio
 from sottovoce.estimate.work import Sharing, cohort_size, flops_per_second, loads, local_work
 from sottovoce.federated.diagnostics import Figures
 from sottovoce.model.encoder import make_on_meta
-from sottovoce.model.flat import make_partition
+from sottovoce.model.partition import make_partition
 from sottovoce.privacy.noise import IndependentNoise
 from sottovoce.runs.stop import VOTES
 

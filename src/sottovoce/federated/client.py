@@ -76,11 +76,14 @@ class Client:
     augment: SpecAugment | None
     seed: int
 
+    def planned(self, step: int, user: str, rows: Rows) -> list[Batch]:
+        """Return the batches of the user's local work in a central step."""
+        order = stream(self.seed, "local-order", step, user)
+        return planned_batches(rows, self.store.frames_of(rows), self.batching, self.local, order)
+
     def batches(self, step: int, user: str, rows: Rows, encoder: Encoder) -> Iterator[LocalBatch]:
         """Yield the user's local batches, ready for the encoder."""
-        order = stream(self.seed, "local-order", step, user)
-        planned = planned_batches(rows, self.store.frames_of(rows), self.batching, self.local, order)
-        for number, batch in enumerate(planned):
+        for number, batch in enumerate(self.planned(step, user, rows)):
             streams = Streams(self.seed, (step, user, number))
             micro = [
                 prepare_micro(self.store, part, self.augment, streams, place, encoder)

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from sottovoce.federated.federated_options import Local
-from sottovoce.model.flat import FlatModel, Partition
+from sottovoce.model.flat import FlatModel
+from sottovoce.model.partition import Partition
 from sottovoce.privacy.release import Diagnosis
 
 _SUMS = (

@@ -1,8 +1,8 @@
 """A cohort simulated by a group of processes: each trains its share of the users, and the leader gets the sum.
 
-Users are shared out by the padded audio of their local work, longest first. Sums of integers do not depend on their
-order, so the number of processes changes no bit. The number of vectors in memory does not grow with the cohort; only
-lists with a few numbers per user of the cohort do. Where a GPU computes, batches are prepared ahead in a thread.
+Users are shared out by the audio and the steps of their local work, longest first. Sums of integers do not depend on
+their order, so the number of processes changes no bit. The number of vectors in memory does not grow with the cohort;
+only lists with a few numbers per user of the cohort do. Where a GPU computes, batches are prepared ahead in a thread.
 """
 
 import heapq
@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sottovoce.data.batching import epoch
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
@@ -26,10 +25,10 @@ from sottovoce.model.recogniser import Recogniser
 from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.processes import ahead
-from sottovoce.randomness import stream
 from sottovoce.runs.stop import VOTES, Stop
 
 _BATCHES_AHEAD = 2
+_STEP_FRAMES = 200  # what every local step costs besides its audio
 
 
 @dataclass
@@ -96,18 +95,19 @@ class ProcessAggregator:
     def _frozen_bits(self) -> int:
         return sum(map(_bits, self.recogniser.flat.frozen_tensors()))
 
-    def _share(self, cohort: Users) -> Users:
+    def _share(self, t: int, cohort: Users) -> Users:
         """Return the places, within the cohort, of this process' users."""
         if self.group.size == 1:
             return np.arange(len(cohort))
-        costs = [local_cost(self.population, int(user), self.client) for user in cohort]
+        padded = self.recogniser.encoder.computes_padding
+        costs = [local_cost(self.population, int(user), self.client, t, padded=padded) for user in cohort]
         return share_out(costs, self.group.size)[self.group.rank]
 
     def _train(self, t: int, theta: Tensor, cohort: Users, weights: Users, total: Tensor, figures: Figures) -> None:
         """Train this process' users one after another and add their clipped deltas to the sum."""
         client, recogniser, mechanism = self.client, self.recogniser, self.mechanism
         largest = mechanism.require_range(len(cohort))
-        places = self._share(cohort)
+        places = self._share(t, cohort)
         users = dict(zip(cohort[places].tolist(), weights[places].tolist(), strict=True))
         closely = set(cohort[t % CLOSELY :: CLOSELY].tolist())  # the same users for any number of processes
         watch = LocalGradients(mechanism.partition, client.local, on=mechanism.privacy.diagnostics)
@@ -151,15 +151,15 @@ def _bits(tensor: Tensor) -> int:
     return int(octets[:whole].view(torch.int64).sum()) + int(octets[whole:].sum())  # the first sum may wrap around
 
 
-def local_cost(population: Population, user: int, client: Client) -> int:
-    """Return the padded frames that a user's local work amounts to, from one pass over its audio."""
-    rows = population.rows_of(user)
-    frames = population.store.frames_of(rows)
-    by_row = dict(zip(rows.tolist(), frames.tolist(), strict=True))
-    batches = epoch(rows, frames, client.batching, stream(0, "cost"))
-    padded: int = sum(len(micro) * max(by_row[int(row)] for row in micro) for batch in batches for micro in batch.micro)
-    passes = client.local.passes if client.local.steps is None else client.local.steps / max(len(batches), 1)
-    return round(padded * passes)
+def local_cost(population: Population, user: int, client: Client, step: int, *, padded: bool) -> int:
+    """Return what a user's local work in a central step costs, in frames of audio; `padded` counts padding."""
+    frames_of = population.store.frames_of
+    batches = client.planned(step, population.key_of(user), population.rows_of(user))
+    if padded:
+        frames = sum(len(micro) * int(frames_of(micro).max()) for batch in batches for micro in batch.micro)
+    else:
+        frames = sum(int(frames_of(batch.rows).sum()) for batch in batches)
+    return frames + _STEP_FRAMES * len(batches)
 
 
 def share_out(costs: Sequence[int], shares: int) -> list[Users]:

@@ -7,9 +7,10 @@ from sottovoce.lazy_names import lazy_names
 if TYPE_CHECKING:
     from sottovoce.model.encoder import Choices, Encoder
     from sottovoce.model.encoder_options import EncoderOptions
-    from sottovoce.model.flat import FlatModel, Partition, make_partition
+    from sottovoce.model.flat import FlatModel
     from sottovoce.model.hardware import Hardware
     from sottovoce.model.model_options import AnyEncoder, ConformerOptions, TransformerOptions
+    from sottovoce.model.partition import Partition, make_partition
     from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
     from sottovoce.model.roles import TensorRole, Trainable
 
@@ -36,9 +37,10 @@ __getattr__ = lazy_names(
     {
         "encoder": "Choices Encoder",
         "encoder_options": "EncoderOptions",
-        "flat": "FlatModel Partition make_partition",
+        "flat": "FlatModel",
         "hardware": "Hardware",
         "model_options": "AnyEncoder ConformerOptions TransformerOptions",
+        "partition": "Partition make_partition",
         "recogniser": "Recogniser load_recogniser model_path",
         "roles": "TensorRole Trainable",
     },

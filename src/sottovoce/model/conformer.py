@@ -101,10 +101,11 @@ class Conformer(Stack):
     def values_per_output(self, outputs: float) -> float:
         """Return the numbers kept for the backward pass.
 
-        In every block: LayerNorms, residuals, attention and the convolution module (21 widths, as counted), and the
-        hidden values of both MLPs before and after SiLU (2 MLP widths each). Dropout adds its masks (1 MLP width each)
-        and the weights of attention with their mask (3 values per head and key).
+        In every block: LayerNorms, residuals, attention and the convolution module (19 widths, as counted), the weights
+        of attention (1 value per head and key), and the hidden values of both MLPs before and after SiLU (2 MLP widths
+        each). Dropout adds masks of the weights and of the hidden values.
         """
         options = self.options
-        masks = 2 * options.mlp_width + 3 * options.heads * outputs if options.dropout else 0
-        return options.blocks * (21 * options.width + 4 * options.mlp_width + masks) + self.values_around()
+        weights, hidden = options.heads * outputs, options.mlp_width
+        masks = weights + 2 * hidden if options.dropout else 0
+        return options.blocks * (19 * options.width + weights + 4 * hidden + masks) + self.values_around()

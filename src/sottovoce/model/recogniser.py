@@ -21,8 +21,9 @@ from sottovoce.features import logmel
 from sottovoce.files import written_whole
 from sottovoce.model.encoder import Encoder, make_initialised, make_on_meta
 from sottovoce.model.encoder_options import EncoderOptions
-from sottovoce.model.flat import FlatModel, Partition, PartitionName, encoder_partition
+from sottovoce.model.flat import FlatModel, encoder_partition
 from sottovoce.model.model_options import ENCODERS, described, read_options
+from sottovoce.model.partition import Partition, PartitionName
 from sottovoce.model.roles import Trainable
 from sottovoce.randomness import stream
 

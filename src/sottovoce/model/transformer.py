@@ -80,10 +80,11 @@ class Transformer(Stack):
     def values_per_output(self, outputs: float) -> float:
         """Return the numbers kept for the backward pass.
 
-        In every block: the inputs and outputs of both LayerNorms and residuals (6 widths), qkv and the attention's
-        output (5 widths), and the hidden values of the MLP with their dropout mask (2.25 MLP widths). With dropout,
-        attention also keeps its weights and their mask (3 values per head and key).
+        In every block: the inputs and outputs of both LayerNorms (4 widths), queries, keys, values and the attention's
+        output (4 widths), the weights of attention (1 value per head and key), and the hidden values of the MLP.
+        Dropout adds a mask of the weights, and of the hidden values their mask and product.
         """
         options = self.options
-        attention = 3 * options.heads * outputs if options.dropout else 0
-        return options.blocks * (11 * options.width + 2.25 * options.mlp_width + attention) + self.values_around()
+        hidden, attention = (3, 2) if options.dropout else (1, 1)
+        per_block = 8 * options.width + hidden * options.mlp_width + attention * options.heads * outputs
+        return options.blocks * per_block + self.values_around()

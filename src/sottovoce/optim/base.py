@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sottovoce.model.flat import Partition
+    from sottovoce.model.partition import Partition
 
 
 @dataclass

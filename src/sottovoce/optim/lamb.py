@@ -16,7 +16,7 @@ from sottovoce.optim.base import State, no_ratios, trust_ratios
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sottovoce.model.flat import Partition
+    from sottovoce.model.partition import Partition
 
 
 class Lamb(Moments):

@@ -11,7 +11,7 @@ from sottovoce.optim.base import Optimizer, State, trust_ratios
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sottovoce.model.flat import Partition
+    from sottovoce.model.partition import Partition
 
 
 class Lars(Optimizer):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sottovoce.errors import PrivacyError
-from sottovoce.model.flat import Partition
+from sottovoce.model.partition import Partition
 from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
 
 _ROUNDING = 2.0**-52

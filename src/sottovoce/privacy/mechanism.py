@@ -33,6 +33,7 @@ from pydantic import ValidationError
 from sottovoce.data.cohort import draw_cohort
 from sottovoce.errors import ConfigError, PrivacyError, SottoError, expectation
 from sottovoce.memory import parts
+from sottovoce.model.partition import Partition, make_partition
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Event, Floats, Spent, moments
 from sottovoce.privacy.noise import AnyNoise, Gaussian
 from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
@@ -40,8 +41,6 @@ from sottovoce.randomness import Randomness, SecureRandomness, stream
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from sottovoce.model.flat import Partition
 
 FRACTION_BITS = 38  # one user adds at most 2^38 units to a coordinate
 WEIGHTS = 2**20  # the largest weight, as an integer
@@ -260,8 +259,6 @@ def plain_mechanism(
     noise: AnyNoise | None = None,
 ) -> Mechanism:
     """Return the mechanism of users who all count alike, for accounting without a model."""
-    from sottovoce.model.flat import make_partition  # noqa: PLC0415 - reading a ledger does not load torch
-
     if not sigma_dp > 0:
         raise PrivacyError(f"Expected sigma_dp={sigma_dp:g} > 0: without noise there is no epsilon.")
     if sampling == "everyone" and cohort_size != population:

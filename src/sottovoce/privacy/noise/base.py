@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from sottovoce.model.flat import Partition
+    from sottovoce.model.partition import Partition
     from sottovoce.privacy.accounting import Adjacency, Counts
     from sottovoce.randomness import Randomness
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from sottovoce.errors import SottoError
-from sottovoce.model.flat import Partition
+from sottovoce.model.partition import Partition
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.privacy_options import Participation, Privacy
 from sottovoce.reports.reading.convergence import WHOLE, BoundEstimates

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from sottovoce.model.flat import Partition
+from sottovoce.model.partition import Partition
 from sottovoce.model.roles import REST, role_by_name
 from sottovoce.reports.reading.records import RunRecord
 from sottovoce.runs.metrics_log import Line

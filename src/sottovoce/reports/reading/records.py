@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sottovoce.errors import DataError, SottoError
-from sottovoce.model.flat import Partition, PartitionName
+from sottovoce.model.partition import Partition, PartitionName
 from sottovoce.model.recogniser import MODEL_FILE, saved_partition
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE
