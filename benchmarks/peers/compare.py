@@ -1,9 +1,8 @@
 """Sottovoce beside what a user would pick instead: the same federated work, in one run, as ratios with their spread.
 
-    python benchmarks/peers/compare.py [--items speech crowd] [--repetitions 5] [--json FIGURES] [--page PAGE]
-    python benchmarks/peers/compare.py --items --json docs/performance.json --page docs/performance.md
+    python benchmarks/peers/compare.py --json FIGURES [--page PAGE] [--items speech crowd] [--repetitions 5] [--resume]
 
-The figures of other items in the JSON file are kept. Without items the page is written from the file alone.
+With --resume, repetitions in the file are kept and only what is missing is measured.
 
 Every repetition runs each framework once, one after another, in processes of their own, so that a slow minute of the
 machine meets all of them. A ratio compares runs of the same repetition. pfl and Flower are installed, pinned, into
@@ -161,9 +160,9 @@ def _proportional(pid: int) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
 
-def require_same_work(item: Item, outcomes: Iterable[tuple[Runner, Outcome]]) -> None:
+def require_same_work(item: Item, outcomes: Iterable[Outcome]) -> None:
     """Raise where a framework trained on other audio or another number of parameters."""
-    done = {(outcome.measured.frames, outcome.measured.users, outcome.measured.parameters) for _, outcome in outcomes}
+    done = {(outcome.measured.frames, outcome.measured.users, outcome.measured.parameters) for outcome in outcomes}
     if len(done) > 1:
         raise SystemExit(f"{item.name}: the frameworks did not do the same work (frames, users, parameters): {done}")
 
@@ -184,7 +183,8 @@ def section(item: Item, outcomes: Outcomes) -> str:
         f"## {item.name}: {item.about}",
         "",
         f"{first.parameters / 1e6:.2f}M parameters, cohorts of {item.cohort}, {item.local_steps} local steps, "
-        f"batches of {item.batch_seconds:g} s; {audio:.2f} s of audio for each user, in every framework.",
+        f"batches of {item.batch_seconds:g} s; {audio:.2f} s of audio for each user, in every framework. "
+        f"{len(next(iter(outcomes.values())))} repetitions.",
         "",
         "| framework | processes | users/s | audio s/s | Sottovoce is faster by "
         "| forward and backward | GB | first step |",
@@ -209,7 +209,6 @@ def section(item: Item, outcomes: Outcomes) -> str:
 def page(figures: dict[str, Outcomes]) -> str:
     """Return the page of all items."""
     sections = [section(item, figures[item.name]) for item in ITEMS.values() if item.name in figures]
-    repetitions = min(len(runs) for outcomes in figures.values() for runs in outcomes.values())
     model = next(
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         platform.processor(),
@@ -218,8 +217,8 @@ def page(figures: dict[str, Outcomes]) -> str:
     return f"""# Speed beside other frameworks
 
 `make bench-peers` writes this page. Everyone trains the same network on the same utterances in the same local batches;
-the benchmark stops where the audio or the number of parameters differs. Each number is the median of {repetitions}
-repetitions with its range. The frameworks take turns within a repetition, and a ratio compares runs of one repetition.
+the benchmark stops where the audio or the number of parameters differs. Each number is the median of its
+repetitions with the range. The frameworks take turns within a repetition, and a ratio compares runs of one repetition.
 A ratio above 1 means that Sottovoce is faster.
 
 Machine: {model}, {os.cpu_count()} cores, no GPU; PyTorch 2.13.0, one thread per process. Settings:
@@ -238,36 +237,34 @@ def main() -> None:
     parser.add_argument("--items", nargs="*", choices=list(ITEMS), default=list(ITEMS))
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "peers", help="environments, speech and logs")
-    parser.add_argument("--json", type=Path, help="the figures; those of the items are replaced, each when it is done")
+    parser.add_argument("--json", type=Path, required=True, help="the figures, written after every repetition")
+    parser.add_argument("--resume", action="store_true", help="go on with the figures in the file")
     parser.add_argument("--page", type=Path, help="the page to write, such as docs/performance.md")
     arguments = parser.parse_args()
-    figures = read_figures(arguments.json) if arguments.json is not None and arguments.json.exists() else {}
-    pythons = {runner: python_of(runner.environment, arguments.build) for runner in RUNNERS} if arguments.items else {}
+    figures = read_figures(arguments.json) if arguments.resume else {}
     for name in arguments.items:
-        figures[name] = measure(ITEMS[name], pythons, arguments.build, arguments.repetitions)
-        print(section(ITEMS[name], figures[name]))
-        if arguments.json is not None:
-            write_figures(figures, arguments.json)
-    if arguments.page is not None:
-        arguments.page.write_text(page(figures))
+        export(ITEMS[name], arguments.build / "work" / name, os.cpu_count() or 1)
+    pythons = {runner: python_of(runner.environment, arguments.build) for runner in RUNNERS}
+    for repetition in range(arguments.repetitions):
+        for name in arguments.items:
+            outcomes = figures.setdefault(name, {runner: [] for runner in RUNNERS})
+            if len(outcomes[RUNNERS[0]]) <= repetition:
+                for runner, outcome in repeat(ITEMS[name], pythons, arguments.build).items():
+                    outcomes[runner].append(outcome)
+                write_figures(figures, arguments.json)
+                if arguments.page is not None:
+                    arguments.page.write_text(page(figures))
+    print(page(figures))
 
 
-def measure(item: Item, pythons: dict[Runner, Path], build: Path, repetitions: int) -> Outcomes:
-    """Let all frameworks do an item's work, in turn."""
-    folder = build / "work" / item.name
-    export(item, folder, os.cpu_count() or 1)
-    outcomes: Outcomes = {runner: [] for runner in RUNNERS}
-    for repetition in range(repetitions):
-        for runner in RUNNERS:
-            log = build / f"{item.name}-{runner.name}-{runner.processes}.log"
-            outcome = run(runner, pythons[runner], folder, log)
-            outcomes[runner].append(outcome)
-            print(
-                f"{item.name}, repetition {repetition + 1}: {runner.name} x{runner.processes} "
-                f"{outcome.users_per_second:.2f} users/s",
-                file=sys.stderr,
-            )
-        require_same_work(item, ((runner, runs[-1]) for runner, runs in outcomes.items()))
+def repeat(item: Item, pythons: dict[Runner, Path], build: Path) -> dict[Runner, Outcome]:
+    """Let each framework do an item's work once, in turn."""
+    outcomes = {}
+    for runner in RUNNERS:
+        log = build / f"{item.name}-{runner.name}-{runner.processes}.log"
+        outcomes[runner] = run(runner, pythons[runner], build / "work" / item.name, log)
+        print(f"{item.name}: {runner.key} {outcomes[runner].users_per_second:.2f} users/s", file=sys.stderr)
+    require_same_work(item, outcomes.values())
     return outcomes
 
 
