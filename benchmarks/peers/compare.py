@@ -56,7 +56,13 @@ class Runner:
 
 
 RUNNERS = (
-    Runner("Sottovoce", 1, "run_sottovoce.py", ("1",), about="clipping by layer, exact integer sums"),
+    Runner(
+        "Sottovoce",
+        1,
+        "run_sottovoce.py",
+        ("1",),
+        about="clipping by layer, exact integer sums; a thread draws the noise",
+    ),
     Runner("bare loop", 1, "run_bare.py", about="plain PyTorch, no clipping, no noise: the floor"),
     Runner("authors' padding", 1, "run_bare.py", ("pad",), about="the bare loop, padded to 8 utterances and 5 s"),
     Runner("pfl", 1, "run_pfl.py", environment="pfl", about="SimulatedBackend, Gaussian mechanism, no local metrics"),
@@ -228,7 +234,8 @@ Machine: {model}, {os.cpu_count()} cores, no GPU; PyTorch 2.13.0, one thread per
 The share of forward and backward is that of all processes' time. Memory is the largest sum over all processes, shared
 pages counted once. The first step is counted from the start of the command.
 
-{chr(10).join(sections)}"""
+{chr(10).join(sections)}
+{(HERE / "notes.md").read_text()}"""
 
 
 def main() -> None:

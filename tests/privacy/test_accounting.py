@@ -19,7 +19,7 @@ from sottovoce.privacy.accounting import (
     ORDERS,
     REPLACE,
     Event,
-    deltas,
+    delta_at,
     gaussian_epsilon,
     gaussian_log_delta,
     grid_of,
@@ -205,8 +205,7 @@ def test_runs_add_up():
 def test_deltas_and_epsilons_are_each_others_inverse():
     for spent in ({Event(0.7, 0.01): 500}, {Event(2.0, 1.0): 5}):
         tight = pld(spent, 1e-6).epsilon
-        (found,) = deltas(spent, [tight])
-        assert found == pytest.approx(1e-6, rel=1e-2)
+        assert delta_at(spent, tight) == pytest.approx(1e-6, rel=1e-2)
 
 
 @pytest.mark.parametrize(

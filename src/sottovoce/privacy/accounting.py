@@ -22,7 +22,7 @@ import importlib.util
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from functools import cache, lru_cache
@@ -287,18 +287,16 @@ def _rounding(events: Counts) -> float:
     return sum(events.values()) * 2.0**-48
 
 
-def deltas(spent: Spent | Counts, epsilons: Sequence[float]) -> Floats | None:
-    """Return delta at every epsilon, by privacy loss distributions; None where they are refused."""
+def delta_at(spent: Spent | Counts, epsilon: float) -> float | None:
+    """Return delta at an epsilon, by privacy loss distributions; None where they are refused."""
     events = _events(spent)
     if not events:
-        return np.zeros(len(epsilons))
+        return 0.0
     if all(event.sampling_prob == 1.0 for event in events):
-        return np.array([math.exp(gaussian_log_delta(_multiplier(events), epsilon)) for epsilon in epsilons])
+        return math.exp(gaussian_log_delta(_multiplier(events), epsilon))
     if refusal(events) is not None:
         return None
-    # For a list dp-accounting loops over the whole grid in Python, which takes seconds; for a number it does not.
-    places = epsilons[0] if len(epsilons) == 1 else list(epsilons)
-    return np.atleast_1d(_composed(tuple(events.items())).get_delta_for_epsilon(places)) + _rounding(events)
+    return float(_composed(tuple(events.items())).get_delta_for_epsilon(epsilon)) + _rounding(events)
 
 
 def _multiplier(events: Counts) -> float:

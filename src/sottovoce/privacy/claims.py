@@ -14,8 +14,8 @@ from sottovoce.privacy.accounting import (
     Accounted,
     Spent,
     account_for,
+    delta_at,
     delta_caution,
-    deltas,
     require_delta,
     rounded_up,
     short_exponents,
@@ -29,7 +29,7 @@ from sottovoce.privacy.privacy_options import Sampling
 
 DELTAS = (1e-6, 1e-8, 1e-9, 1e-10, 1e-12)
 FALSE_POSITIVES = (0.001, 0.01, 0.1)
-_CERTAIN = 0.9995
+_PLACES = 400  # epsilons at which an attacker is bounded
 
 
 @dataclass(frozen=True)
@@ -173,22 +173,24 @@ def true_positives(spent: Spent, false_positives: float) -> float | None:
     """Return the highest rate at which an attacker correctly says that a user took part, at a rate of false alarms.
 
     It is min over epsilon of e^epsilon * false_positives + delta(epsilon), by the tight accounting; None where that is
-    refused. A rate above _CERTAIN, which is printed as 100 %, may be returned as 1.
+    refused. Every epsilon gives a bound. It is convex in e^epsilon, so bisection finds the lowest.
     """
-    # The first term rises with epsilon and the second one falls: both sides of this epsilon are bounded from below.
-    middle = math.log(_CERTAIN / false_positives)
-    at_middle = deltas(spent, [middle])
-    if at_middle is not None and false_positives + float(at_middle[0]) >= _CERTAIN:
-        return 1.0
     highest = math.log(1 / false_positives)  # beyond it the bound is 1
-    epsilons = [highest * place / 400 for place in range(401)]
-    at_epsilons = deltas(spent, epsilons)
-    if at_epsilons is None:
-        return None
-    bounds = [
-        math.exp(epsilon) * false_positives + float(delta) for epsilon, delta in zip(epsilons, at_epsilons, strict=True)
-    ]
-    return min(1.0, min(1.0, *bounds) * math.exp(spent.extra))
+
+    def bound(place: int) -> float | None:
+        epsilon = highest * place / _PLACES
+        delta = delta_at(spent, epsilon)
+        return None if delta is None else math.exp(epsilon) * false_positives + delta
+
+    low, high = 0, _PLACES
+    while low < high:
+        middle = (low + high) // 2
+        here, beyond = bound(middle), bound(middle + 1)
+        if here is None or beyond is None:
+            return None
+        low, high = (low, middle) if here <= beyond else (middle + 1, high)
+    lowest = bound(low)
+    return None if lowest is None else min(1.0, min(1.0, lowest) * math.exp(spent.extra))
 
 
 def statement(account: Account) -> str:
