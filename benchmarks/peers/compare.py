@@ -61,7 +61,7 @@ RUNNERS = (
         1,
         "run_sottovoce.py",
         ("1",),
-        about="clipping by layer, exact integer sums; a thread draws the noise",
+        about="clipping by layer, exact sums, noise drawn by a thread",
     ),
     Runner("bare loop", 1, "run_bare.py", about="plain PyTorch, no clipping, no noise: the floor"),
     Runner("authors' padding", 1, "run_bare.py", ("pad",), about="the bare loop, padded to 8 utterances and 5 s"),

@@ -17,7 +17,7 @@ from sottovoce.federated.client import Client, planned_batches
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.federated_options import Local
 from sottovoce.federated.local_rules import FedProx
-from sottovoce.federated.process_aggregator import ProcessAggregator, share_out
+from sottovoce.federated.process_aggregator import ProcessAggregator, local_cost, share_out
 from sottovoce.federated.step import central_step
 from sottovoce.federated.weights import user_weights
 from sottovoce.model.recogniser import Recogniser
@@ -319,6 +319,24 @@ def test_local_work_goes_by_steps_or_by_epochs():
     assert np.bincount(np.concatenate([batch.rows for batch in by_epochs])).tolist() == [3] * 7
     assert planned_batches(rows[:0], frames[:0], Batching(), Local(), stream(0, "x")) == []
     assert Local().passes == 10
+
+
+@pytest.mark.parametrize("local", [Local(steps=3), Local(epochs=2)])
+def test_the_plan_of_one_utterance_needs_no_stream(users, local):
+    worker, rows = client(users, local), users.rows_of(0)[:1]
+    drawn = planned_batches(rows, users.store.frames_of(rows), worker.batching, local, stream(0, "x"))
+    assert [batch.rows.tolist() for batch in worker.planned(0, "a", rows)] == [batch.rows.tolist() for batch in drawn]
+
+
+def test_the_cost_of_local_work_is_that_of_its_batches(users):
+    worker, encoder = client(users, Local(steps=5)), recogniser().encoder
+    for user in range(len(users)):
+        batches = list(worker.batches(4, users.key_of(user), users.rows_of(user), encoder))
+        frames = [micro.batch.frames for batch in batches for micro in batch.micro]
+        assert len(frames) == 5
+        assert local_cost(users, user, worker, 4, padded=False) == sum(int(own.sum()) for own in frames) + 5 * 200
+        padded = local_cost(users, user, worker, 4, padded=True) - 5 * 200
+        assert sum(int(own.sum()) for own in frames) <= padded <= sum(len(own) * int(own.max()) for own in frames)
 
 
 def test_longest_users_first_and_evenly():

@@ -9,7 +9,7 @@ import pytest
 
 from ledgers import append_line, charged, checkpoint, header_of, mechanism, opened
 from sottovoce.errors import ConfigError, DataError, PrivacyError
-from sottovoce.privacy.accounting import Event, Spent, pld, rdp
+from sottovoce.privacy.accounting import Event, Spent, delta_at, pld, rdp
 from sottovoce.privacy.claims import FALSE_POSITIVES, claim_at, composed, open_account, statement, true_positives
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark, read_ledger
 from sottovoce.privacy.ledger_lines import RunEnd
