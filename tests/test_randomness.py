@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sottovoce.randomness import rank, stream
+from sottovoce.randomness import fill_secure_, rank, stream
 
 
 def test_a_stream_is_fixed_by_its_names_forever():
@@ -41,3 +41,15 @@ def test_a_number_from_an_array_is_the_same_key():
     assert stream(0, "x", np.int64(5)).random() == stream(0, "x", 5).random() != stream(0, "x", "5").random()
     with pytest.raises(TypeError):
         stream(0, "x", 5.0)
+
+
+def test_every_secure_byte_is_filled():
+    octets = np.zeros(2 * 2**20 + 3, dtype=np.uint8)
+    fill_secure_(octets)
+    for part in (octets[: 2**20], octets[2**20 : 2**21]):
+        assert np.bincount(part, minlength=256) / len(part) == pytest.approx(1 / 256, rel=0.1)
+    tails = set()
+    for _ in range(3):
+        fill_secure_(octets)
+        tails.add(bytes(octets[-3:]))
+    assert len(tails) > 1

@@ -2,7 +2,8 @@
 
     python benchmarks/peers/compare.py --json FIGURES [--page PAGE] [--items speech crowd] [--repetitions 5] [--resume]
 
-With --resume, repetitions in the file are kept and only what is missing is measured.
+With --resume, repetitions in the file are kept and only what is missing is measured. With `--resume --repetitions 0`
+the page is written from the file alone.
 
 Every repetition runs each framework once, one after another, in processes of their own, so that a slow minute of the
 machine meets all of them. A ratio compares runs of the same repetition. pfl and Flower are installed, pinned, into
@@ -248,10 +249,12 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true", help="go on with the figures in the file")
     parser.add_argument("--page", type=Path, help="the page to write, such as docs/performance.md")
     arguments = parser.parse_args()
-    figures = read_figures(arguments.json) if arguments.resume else {}
-    for name in arguments.items:
-        export(ITEMS[name], arguments.build / "work" / name, os.cpu_count() or 1)
-    pythons = {runner: python_of(runner.environment, arguments.build) for runner in RUNNERS}
+    figures = read_figures(arguments.json) if arguments.resume and arguments.json.exists() else {}
+    pythons = {}
+    if arguments.repetitions:
+        for name in arguments.items:
+            export(ITEMS[name], arguments.build / "work" / name, os.cpu_count() or 1)
+        pythons = {runner: python_of(runner.environment, arguments.build) for runner in RUNNERS}
     for repetition in range(arguments.repetitions):
         for name in arguments.items:
             outcomes = figures.setdefault(name, {runner: [] for runner in RUNNERS})
@@ -259,9 +262,9 @@ def main() -> None:
                 for runner, outcome in repeat(ITEMS[name], pythons, arguments.build).items():
                     outcomes[runner].append(outcome)
                 write_figures(figures, arguments.json)
-                if arguments.page is not None:
-                    arguments.page.write_text(page(figures))
     print(page(figures))
+    if arguments.page is not None:
+        arguments.page.write_text(page(figures))
 
 
 def repeat(item: Item, pythons: dict[Runner, Path], build: Path) -> dict[Runner, Outcome]:

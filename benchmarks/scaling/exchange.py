@@ -13,14 +13,13 @@ from setting import measured
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # torch's stubs do not export it
 
 from sottovoce.distributed import Group
-from sottovoce.randomness import fill_secure_
 
 _REPETITIONS = 3
 _FETCHES = 2000
 
 
 def exchange(sizes: Sizes, folder: Path, report: Report) -> Series:
-    """Measure sum, broadcast, random mask and hash of growing vectors, and a fetch from a common queue."""
+    """Measure sum, broadcast and hash of growing vectors, and a fetch from a common queue."""
     series: dict[str, list[Point]] = {}
     for coordinates in sizes.exchanged:
         for name, seconds in measured(exchanged, (coordinates,), 2, folder).items():
@@ -42,7 +41,6 @@ def exchanged(group: Group, coordinates: int, out: Path) -> None:
         "broadcast": lambda: group.broadcast_(average),
     }
     alone: dict[str, Callable[[], object]] = {
-        "random mask": lambda: fill_secure_(torch.empty_like(sums).numpy().view("u1")),
         "hash": lambda: hashlib.sha256(sums.numpy().data).hexdigest(),
     }
     times = {name: _times(group, work) for name, work in pieces.items()}

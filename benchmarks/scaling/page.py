@@ -74,7 +74,7 @@ middle are shares of the time of a central step.
 {table(head, rows)}
 
 - **As it is** (all columns but the last two): users are shared out before the step, and the sum goes to one leader. It
-  masks the sum and hashes the result for the ledger. {drawn}, {when}.
+  hashes the noised sum for the ledger. {drawn}, {when}.
 - **Sharded**: users wait in a common queue, and every process releases its own part of the vector. The engine does
   not do this yet. It is the bound to aim for.
 - The paper needed {paper_row().gpu_hours:,.0f} GPU-hours for {PAPER_COHORT:,} users on {PAPER_GPUS} GPUs. The same

@@ -5,7 +5,7 @@
     fixed       the time of a central step without local work in the paper's runs (the same fit)
     noise       measured here: CPU time of secure noise, divided among the processes that draw it; where it is drawn
                 while users train, only the time beyond theirs
-    leader      measured here: the random mask of the leader's sum, and the hash for the ledger
+    leader      measured here: the hash of the sum for the ledger
     traffic     line rates: the sum, the average, noise that others draw, and copies between host and GPU
 
 Nothing of it was run on a GPU.
@@ -40,7 +40,6 @@ class Rates:
     noise: Law  # by coordinates
     noise_shared: bool  # whether all processes draw it
     noise_hidden: bool  # whether it is drawn while users train
-    mask: Law
     hash: Law
     user_spread: float
 
@@ -52,7 +51,6 @@ class Rates:
             noise=law_of(phase_points(measurements)["noise"]),
             noise_shared=both.cpu_by_process[1] > _SHARED * sum(both.cpu_by_process),
             noise_hidden=alone.seconds < _HIDDEN * sum(alone.cpu_by_process),
-            mask=time_law(measurements.points("exchange", "random mask")),
             hash=time_law(measurements.points("exchange", "hash")),
             user_spread=user_law(measurements.parts["workers"].steps).spread,
         )
@@ -113,16 +111,16 @@ def paper_size() -> ModelSize:
 
 
 def as_it_is(rates: Rates, gpus: int, cohort_size: int) -> Projection:
-    """Project the engine as measured: fixed shares, and a leader that masks, noises and hashes the sum."""
+    """Project the engine as measured: fixed shares, and a leader that noises and hashes the sum."""
     size = paper_size().trainable
     users = _users(rates, gpus, cohort_size, TODAY)
     drawing = gpus if rates.noise_shared else 1
     vector = INT64 * size
-    copies = 3 * vector / DGX_A100.host  # the mask and the noise to the GPU, the sum back for its hash
+    copies = 2 * vector / DGX_A100.host  # the noise to the GPU, the sum back for its hash
     noise_parts = vector * (drawing - 1) / drawing / DGX_A100.outside  # to the leader
     seconds = {
         "noise": rates.noise_seconds(size, drawing, users["compute"] + users["waiting"]),
-        "leader": (rates.mask.at(size) if gpus > 1 else 0.0) + rates.hash.at(size),
+        "leader": rates.hash.at(size),
         "traffic": reduce_to_leader(size, gpus).seconds + copies + noise_parts,
     }
     return Projection(gpus, cohort_size, users | seconds)

@@ -23,7 +23,6 @@ def basis(content: Content) -> str:
         ["secure noise", f"{duration(rates.noise.per_unit)} of a core per coordinate", "measured here"],
         ["who draws the noise", _drawn(content), "measured here: CPU time of each of two processes"],
         ["noise hidden by training", "yes" if rates.noise_hidden else "no", _hiding(alone, together)],
-        ["random mask", f"{duration(rates.mask.per_unit)} per coordinate", "measured here"],
         ["hash", f"{duration(rates.hash.per_unit)} per coordinate", "measured here"],
         ["spread of users around the law", percent(rates.user_spread), "measured here, on a CPU"],
         [

@@ -14,6 +14,7 @@ from stragglers import (
     PACE_SPREAD,
     RULES,
     SORTED_QUEUE,
+    STEP_SECONDS,
     STEPS,
     TODAY,
     Rule,
@@ -63,9 +64,10 @@ Idle share, and in brackets the time of the step over an even division, with 10 
   epochs the longest user alone decides the step, whatever the rule; only a limit on its audio helps.
 - **Many users per worker matter more than the rule.** With the engine's rule, {_MANY:,} workers are idle for
   {_idle(content, TODAY, 1024)} of their time at S = 1,024 and for {_idle(content, TODAY, cohort)} at S = {cohort:,}.
-- **The engine shares out by audio, not by time.** On a GPU the fixed time of a local step is the larger part. Sharing
-  out by time would lower {_idle(content, TODAY, 4096)} to {_idle(content, BY_TIME, 4096)} at S = 4,096, a queue with
-  the longest users first to {_idle(content, SORTED_QUEUE, 4096)}."""
+- **The engine's cost is not time.** It counts a local step as {STEP_SECONDS:g} s of audio, as on a CPU. On a GPU the
+  fixed time of a local step is the larger part. Sharing out by time would change {_idle(content, TODAY, 4096)} to
+  {_idle(content, BY_TIME, 4096)} at S = 4,096, a queue with the longest users first to
+  {_idle(content, SORTED_QUEUE, 4096)}."""
 
 
 def _rule_row(content: Content, rule: Rule, cohort: int) -> list[str]:

@@ -43,12 +43,11 @@ a central step. All ways below are exact, because they add integers. Times are l
 
 {table(head, rows)}
 
-- **All processes wait for the leader**, on top of the network. It needs {duration(rates.mask.at(size))} for the random
-  mask that hides the sum from the other processes, and {duration(rates.hash.at(size))} for the hash. Secure noise takes
-  {duration(rates.noise.at(size))} of one core, divided among the processes that draw it.
+- **All processes wait for the leader**, on top of the network. It needs {duration(rates.hash.at(size))} for the hash.
+  Secure noise takes {duration(rates.noise.at(size))} of one core, divided among the processes that draw it.
 - **Reduce-scatter and all-gather** move as many bytes as a chain to the leader, but leave every process with the
   finished sum of its own shard. It can draw the noise, hash and average there: the leader's work is divided by the
-  number of processes. The mask is not needed, because the owner of a shard is its leader. The promise changes from
+  number of processes. The promise changes from
   "only the leader reads the sum" to "only its owner reads a shard", and the ledger records a hash of hashes.
 - **Within machines first**: between machines every GPU moves only its part of the vector, through a port of its own.
 - Measured here between two processes (gloo, no network): {duration(exchange.median)} for {exchange.x / 1e6:.0f}M

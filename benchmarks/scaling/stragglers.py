@@ -27,10 +27,13 @@ from sottovoce.data.text import TokenSet
 from sottovoce.estimate.calibration import PAPER_MODEL, calibrate
 from sottovoce.estimate.user_audio import UserAudio, paper_audio
 from sottovoce.estimate.work import flops_per_second, local_work
+from sottovoce.features.logmel import FRAMES_PER_SECOND
 from sottovoce.federated.aggregator import Users
+from sottovoce.federated.process_aggregator import STEP_FRAMES
 from sottovoce.randomness import stream
 
 CORPUS = "CV-en-train"
+STEP_SECONDS = STEP_FRAMES / FRAMES_PER_SECOND  # of audio, which the engine counts a local step as
 CAP_SECONDS = 600.0  # of audio of one user, under the rule that limits it
 FETCH_SECONDS = 1e-3  # assumed between machines
 PACE_SPREAD = 0.05  # assumed: standard deviation of the pace of GPUs
@@ -84,17 +87,18 @@ EPOCHS = Workload("10 local epochs", ("federated.local.epochs=10",))
 class Cohort:
     """The users of one step."""
 
-    audio: Floats  # seconds of audio computed: what the engine shares out by
+    cost: Floats  # what the engine shares out by, in seconds of audio
     expected: Floats  # seconds by the law
     real: Floats  # seconds that they take
 
 
 @cache
 def user_costs(workload: Workload) -> tuple[Floats, Floats]:
-    """Return, for every amount of audio in the distribution, the audio computed in a step and the time by the law."""
+    """Return, for every amount of audio in the distribution, the engine's cost of a step and the time by the law."""
     steps, seconds = local_work(workload.config, workload.audio.seconds)
     pace = paper_pace()
-    return seconds, pace.per_local_step * steps + pace.per_audio_second * seconds
+    cost = seconds + STEP_SECONDS * steps
+    return cost, pace.per_local_step * steps + pace.per_audio_second * seconds
 
 
 def mean_cost(workload: Workload) -> float:
@@ -107,9 +111,9 @@ def draw(workload: Workload, cohort_size: int, spread: float, number: int) -> Co
     rng = stream(0, "scaling-cohort", cohort_size, number)
     users = rng.poisson(cohort_size)
     places = rng.choice(len(workload.audio.shares), size=users, p=workload.audio.shares)
-    audio, expected = (values[places] for values in user_costs(workload))
+    cost, expected = (values[places] for values in user_costs(workload))
     real = expected * np.exp(spread * rng.standard_normal(users) - spread**2 / 2)
-    return Cohort(audio, expected, real)
+    return Cohort(cost, expected, real)
 
 
 @dataclass(frozen=True)
@@ -134,8 +138,8 @@ class Rule:
     capped: bool = False
 
 
-def _by_audio(cohort: Cohort, around: Circumstances) -> Outcome:
-    return fixed_shares(longest_first(cohort.audio, around.workers), cohort.real, around.paces)
+def _by_cost(cohort: Cohort, around: Circumstances) -> Outcome:
+    return fixed_shares(longest_first(cohort.cost, around.workers), cohort.real, around.paces)
 
 
 def _by_time(cohort: Cohort, around: Circumstances) -> Outcome:
@@ -169,7 +173,7 @@ def _queued(order: Users, cohort: Cohort, around: Circumstances, chunk: Chunk = 
     )
 
 
-TODAY = Rule("fixed shares, longest first by audio", _by_audio)
+TODAY = Rule("fixed shares, longest first by cost", _by_cost)
 BY_TIME = Rule("fixed shares, longest first by time", _by_time)
 SORTED_QUEUE = Rule("queue, longest first", _sorted_queue)
 CAPPED_QUEUE = Rule("queue, longest first, audio limited", _sorted_queue, capped=True)
@@ -180,7 +184,7 @@ RULES = (
     Rule("queue, random order", _random_queue),
     SORTED_QUEUE,
     Rule("queue, random order, guided pieces", _guided_queue),
-    Rule("fixed shares, longest first by audio, audio limited", _by_audio, capped=True),
+    Rule("fixed shares, longest first by cost, audio limited", _by_cost, capped=True),
     CAPPED_QUEUE,
 )
 

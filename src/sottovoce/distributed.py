@@ -63,68 +63,54 @@ class Group:
     def sum_to_leader_(self, tensor: Tensor) -> None:
         """Replace the leader's int64 tensor by the sum over all processes; the others' are void afterwards.
 
-        Nobody else can read anything of the sum. A few processes send their parts straight to the leader. Among many
-        the sum passes through all of them, so the leader hides its own part behind uniform random bits, modulo 2^64,
-        and takes them away at the end.
+        No tensor of another process ever holds anything of the sum. GPUs reduce it, in buffers of NCCL. On CPUs a few
+        processes send their parts straight to the leader. Among many the sum passes through all of them, so the leader
+        hides its own part behind uniform random bits, modulo 2^64, and takes them away at the end.
         """
         if self.size == 1:
             return
-        with _together():
-            if tensor.device.type != "cpu":
-                self._reduce_(tensor)
-            elif self.size <= _FEW:
-                self._add_on_leader_(tensor)
-            else:
-                self._pass_round_(tensor)
-
-    def _reduce_(self, tensor: Tensor) -> None:
-        """Let NCCL add up; other processes keep their own parts."""
-        if not self.leads:
-            dist.reduce(tensor, dst=0)
-            return
-        mask = _random_bits_like(tensor)
-        dist.reduce(tensor.add_(mask), dst=0)
-        tensor.sub_(mask)
+        if tensor.device.type != "cpu":
+            with _together():
+                dist.reduce(tensor, dst=0)
+        elif self.size <= _FEW:
+            self._add_on_leader_(tensor)
+        else:
+            self._pass_round_(tensor)
 
     def _add_on_leader_(self, tensor: Tensor) -> None:
         """Let every process send its tensor to the leader, in pieces, which the leader adds up."""
         pieces = torch.split(tensor.view(-1), _PIECE)
         if not self.leads:
             for piece in pieces:
-                dist.send(piece, dst=0, tag=_SUM_TAG)
+                with _together():
+                    dist.send(piece, dst=0, tag=_SUM_TAG)
             return
         room = torch.empty_like(pieces[0])
         for rank in range(1, self.size):
             for piece in pieces:
-                received = room[: len(piece)]
-                dist.recv(received, src=rank, tag=_SUM_TAG)
-                piece.add_(received)
+                piece.add_(_received(room[: len(piece)], rank))
 
     def _pass_round_(self, tensor: Tensor) -> None:
         """Pass the leader's masked tensor round, in pieces; every process adds its own. All send at the same time.
 
-        Gloo's own reduction begins anywhere, so it shows partial sums without the leader's mask to other processes.
+        Gloo's own reduction begins anywhere, so it would show other processes partial sums without the mask.
         """
         after, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-        flying: deque[tuple[Tensor, Tensor, dist.Work]] = deque()  # a piece, what was added to it, and the message
+        pieces = torch.split(tensor.view(-1), _PIECE)
+        room = torch.empty_like(pieces[0])
+        flying: deque[tuple[Tensor, Tensor | None, dist.Work]] = deque()  # pieces, the leader's masks, messages
 
         def land() -> None:
-            piece, added, message = flying.popleft()
-            message.wait()
-            if self.leads:  # the piece comes back
-                dist.recv(piece, src=before, tag=_SUM_TAG)
-                piece.sub_(added)
+            piece, mask, message = flying.popleft()
+            with _together():
+                message.wait()
+            if mask is not None:  # the piece comes back to the leader
+                _received(piece, before).sub_(mask)
 
-        for piece in torch.split(tensor.view(-1), _PIECE):
-            if self.leads:
-                added = _random_bits_like(piece)
-            else:
-                added = torch.empty_like(piece)
-                dist.recv(added, src=before, tag=_SUM_TAG)
-            message = dist.isend(piece.add_(added), dst=after, tag=_SUM_TAG)
-            if message is None:
-                raise RuntimeError("this process is not part of the group")
-            flying.append((piece, added, message))
+        for piece in pieces:
+            mask = _random_bits_like(piece) if self.leads else None
+            piece.add_(_received(room[: len(piece)], before) if mask is None else mask)
+            flying.append((piece, mask, _sending(piece, after)))
             if len(flying) > self.size:
                 land()
         while flying:
@@ -211,10 +197,26 @@ def meeting_group(rank: int, size: int, place: Path) -> Iterator[Group]:
     group.barrier()
 
 
+def _received(room: Tensor, src: int) -> Tensor:
+    """Fill a tensor with the next piece of a sum from another process."""
+    with _together():
+        dist.recv(room, src=src, tag=_SUM_TAG)
+    return room
+
+
+def _sending(piece: Tensor, dst: int) -> dist.Work:
+    """Begin to send a piece of a sum, which must not change until the message has been waited for."""
+    with _together():
+        message = dist.isend(piece, dst=dst, tag=_SUM_TAG)
+    if message is None:
+        raise ValueError("This process does not belong to the group.")
+    return message
+
+
 def _random_bits_like(tensor: Tensor) -> Tensor:
     bits = torch.empty(tensor.shape, dtype=tensor.dtype)
     fill_secure_(bits.numpy().reshape(-1).view("u1"))
-    return bits.to(tensor.device)
+    return bits
 
 
 def _backend() -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _IN_CACHE = 1 << 15  # coordinates: 256 KB in float64
 _ELSEWHERE = 1 << 24  # a GPU wants long vectors; the limit keeps temporary ones small
-_MALLOPT = {-3: 1 << 30, -1: 2**31 - 1}  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of <malloc.h>, in bytes
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 
 
 def part_size(device: torch.device) -> int:
@@ -39,6 +39,8 @@ def keep_freed_memory() -> None:
     parameters. Where the C library is not glibc, nothing changes.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        for option, value in _MALLOPT.items():
-            mallopt(option, value)
+    if mallopt is None:
+        return
+    # An older glibc takes at most 32 MB, and the second call alone would make it return everything above 128 KB.
+    if mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 1 << 25):
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

@@ -4,7 +4,7 @@ A stream is derived by SHA-256 from the run's seed, the stream's name and other 
 streams are therefore independent, and a stream does not depend on the use of others, on the number of workers or on the
 machine. `rank` orders strings at random without a generator, so it is also stable across library versions.
 `SecureRandomness` draws from the operating system's generator, for cohorts and noise that must not be predictable or
-repeatable.
+repeatable; `fill_secure_` from OpenSSL's, for masks.
 """
 
 import hashlib
@@ -90,7 +90,7 @@ def _secure_uniforms(count: int) -> npt.NDArray[np.float64]:
 
 
 def fill_secure_(octets: npt.NDArray[np.uint8]) -> None:
-    """Fill an array with random bytes from OpenSSL's generator, which the operating system's seeds.
+    """Fill an array with random bytes from OpenSSL's generator, which the operating system seeds.
 
     For bits that are used once and forgotten. It takes a tenth of the time of `os.urandom` or less.
     """

@@ -356,7 +356,8 @@ def test_memory_and_traffic_by_hand():
     assert traffic(quick, size.partition, 1)["sent_by_process"] == 0
     plain = memory(config("privacy.sigma_dp=0", "privacy.diagnostics=false", preset="quick"), size)
     assert plain["first_gradient"] == plain["noise"] == 0
-    assert (held["release"] - plain["release"]) / parameters == 4
+    shrunk = memory(config("participation.q_min=0.01", preset="quick"), size)
+    assert (held["release"], shrunk["release"]) == (4 * parameters, 8 * parameters)
     assert plain["total"] < held["total"]
 
 

@@ -143,7 +143,7 @@ def measurements(*, second_process, added_wall):
     plain, noisy = point(1e6, 5.0, (5.0,)), point(1e6, 5.0 + added_wall, (6.0,))
     large = [point(1e8, 50.0, (50.0,)), point(1e8, 150.0, (150.0,))]
     both = [point(2, 5.0, (5.0, 5.0)), point(2, 6.0, (6.0 - second_process, 5.0 + second_process))]
-    laws = {"random mask": (Point(x=1e6, seconds=(0.02,)),), "hash": (Point(x=1e6, seconds=(0.01,)),)}
+    laws = {"hash": (Point(x=1e6, seconds=(0.01,)),)}
     series = {
         "model": {"without noise": (plain, large[0]), "secure noise": (noisy, large[1])},
         "noise": {"without noise": (plain, both[0]), "secure noise": (noisy, both[1])},

@@ -219,9 +219,9 @@ def memory(config: Config, size: ModelSize) -> dict[str, float]:
     }
     passing = {
         "activations": activation_bytes(make_on_meta(config.model, size.tokens), config.batching.seconds),
-        # The average in float64 and float32; for diagnostics also that of the noise.
-        "release": parameters * (3 * _FLOAT + (_FLOAT if noise and config.privacy.diagnostics else 0)),
-        # The average and two vectors while the optimizer steps.
+        # The average in float32; with q_min the sum in float64 before.
+        "release": parameters * _FLOAT * (2 if config.participation.q_min is not None else 1),
+        # The average, and up to two vectors while the optimizer steps.
         "server_step": parameters * 3 * _FLOAT,
     }
     return {**held, **passing, "total": sum(held.values()) + max(passing.values())}

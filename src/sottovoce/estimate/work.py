@@ -20,7 +20,7 @@ from sottovoce.config import Config
 from sottovoce.errors import ConfigError
 from sottovoce.estimate.user_audio import Floats, UserAudio
 from sottovoce.features.logmel import FRAMES_PER_SECOND
-from sottovoce.federated.process_aggregator import share_out
+from sottovoce.federated.process_aggregator import STEP_FRAMES, share_out
 from sottovoce.model.encoder import Encoder, make_on_meta
 from sottovoce.model.encoder_options import EncoderOptions
 from sottovoce.model.flat import trainable_roles
@@ -141,7 +141,8 @@ def loads(config: Config, audio: UserAudio, processes: int, sharing: Sharing) ->
     steps, seconds = local_work(config, audio.seconds)
     drawn = audio.draw(cohorts * users, stream(0, "estimate", users)).reshape(cohorts, users)
     share = _longest_first if sharing == "longest first" else _dealt
-    places = share(seconds[drawn], processes) + processes * np.arange(cohorts)[:, None]
+    costs = np.rint(seconds * FRAMES_PER_SECOND) + STEP_FRAMES * steps
+    places = share(costs[drawn], processes) + processes * np.arange(cohorts)[:, None]
 
     def shared(values: Floats) -> Floats:
         sums: Floats = np.bincount(places.ravel(), values[drawn].ravel(), cohorts * processes).astype(np.float64)
@@ -151,15 +152,15 @@ def loads(config: Config, audio: UserAudio, processes: int, sharing: Sharing) ->
     return Loads(shared(steps), shared(seconds))
 
 
-def _longest_first(seconds: Floats, processes: int) -> npt.NDArray[np.int64]:
-    """Return the process of every user of every cohort as the engine shares them out: by audio, longest first."""
-    places = np.zeros(seconds.shape, dtype=np.int64)
-    for cohort, costs in enumerate(np.rint(seconds * FRAMES_PER_SECOND).astype(np.int64)):
-        for process, mine in enumerate(share_out(costs.tolist(), processes)):
+def _longest_first(costs: Floats, processes: int) -> npt.NDArray[np.int64]:
+    """Return the process of every user of every cohort as the engine shares them out, longest first."""
+    places = np.zeros(costs.shape, dtype=np.int64)
+    for cohort, own in enumerate(np.rint(costs).astype(np.int64)):
+        for process, mine in enumerate(share_out(own.tolist(), processes)):
             places[cohort, mine] = process
     return places
 
 
-def _dealt(seconds: Floats, processes: int) -> npt.NDArray[np.int64]:
-    """Return the process of every user where users are dealt in turn, without looking at their audio."""
-    return np.broadcast_to(np.arange(seconds.shape[1]) % processes, seconds.shape)
+def _dealt(costs: Floats, processes: int) -> npt.NDArray[np.int64]:
+    """Return the process of every user where users are dealt in turn, without looking at their costs."""
+    return np.broadcast_to(np.arange(costs.shape[1]) % processes, costs.shape)

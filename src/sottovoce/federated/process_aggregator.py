@@ -28,7 +28,7 @@ from sottovoce.processes import ahead
 from sottovoce.runs.stop import VOTES, Stop
 
 _BATCHES_AHEAD = 2
-_STEP_FRAMES = 200  # what every local step costs besides its audio
+STEP_FRAMES = 200  # frames of audio that take as long as what every local step costs besides its audio
 
 
 @dataclass
@@ -80,7 +80,7 @@ class ProcessAggregator:
 
     def _exchange_notes(self, theta: Tensor, figures: Figures) -> bool:
         """Add up the figures of all processes, check that they hold one model, and return whether to stop."""
-        checksum = float((_bits(theta) + self._frozen_bits) % 2**52)
+        checksum = float((_bits(theta) + self._frozen_bits) % (2**52 - 1))  # every bit counts; a float64 holds it
         mine = torch.cat([torch.tensor([checksum, *self.stop.votes()], dtype=torch.float64), figures.packed()])
         notes = self.group.gather_rows(mine)
         if bool((notes[:, 0] != notes[0, 0]).any()):
@@ -100,8 +100,13 @@ class ProcessAggregator:
         if self.group.size == 1:
             return np.arange(len(cohort))
         padded = self.recogniser.encoder.computes_padding
-        costs = [local_cost(self.population, int(user), self.client, t, padded=padded) for user in cohort]
-        return share_out(costs, self.group.size)[self.group.rank]
+        own = cohort[self.group.rank :: self.group.size].tolist()
+        costs = np.empty(len(cohort), dtype=np.int64)
+        for rank, known in enumerate(
+            self.group.gather([local_cost(self.population, user, self.client, t, padded=padded) for user in own])
+        ):
+            costs[rank :: self.group.size] = known
+        return share_out(costs.tolist(), self.group.size)[self.group.rank]
 
     def _train(self, t: int, theta: Tensor, cohort: Users, weights: Users, total: Tensor, figures: Figures) -> None:
         """Train this process' users one after another and add their clipped deltas to the sum."""
@@ -147,6 +152,8 @@ class ProcessAggregator:
 def _bits(tensor: Tensor) -> int:
     """Return the sum of a tensor's bits as integers: a checksum that does not depend on the order."""
     octets = tensor.detach().reshape(-1).view(torch.uint8)
+    if octets.storage_offset() % 8:
+        octets = octets.clone()
     whole = len(octets) // 8 * 8
     return int(octets[:whole].view(torch.int64).sum()) + int(octets[whole:].sum())  # the first sum may wrap around
 
@@ -159,7 +166,7 @@ def local_cost(population: Population, user: int, client: Client, step: int, *, 
         frames = sum(len(micro) * int(frames_of(micro).max()) for batch in batches for micro in batch.micro)
     else:
         frames = sum(int(frames_of(batch.rows).sum()) for batch in batches)
-    return frames + _STEP_FRAMES * len(batches)
+    return frames + STEP_FRAMES * len(batches)
 
 
 def share_out(costs: Sequence[int], shares: int) -> list[Users]:

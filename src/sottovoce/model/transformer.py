@@ -82,7 +82,8 @@ class Transformer(Stack):
 
         In every block: the inputs and outputs of both LayerNorms (4 widths), queries, keys, values and the attention's
         output (4 widths), the weights of attention (1 value per head and key), and the hidden values of the MLP.
-        Dropout adds a mask of the weights, and of the hidden values their mask and product.
+        Dropout adds a mask of the weights and, for the hidden values, a mask and the product. That is on a CPU; the
+        fused attention of GPUs keeps no weights.
         """
         options = self.options
         hidden, attention = (3, 2) if options.dropout else (1, 1)

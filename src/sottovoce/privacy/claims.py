@@ -29,7 +29,7 @@ from sottovoce.privacy.privacy_options import Sampling
 
 DELTAS = (1e-6, 1e-8, 1e-9, 1e-10, 1e-12)
 FALSE_POSITIVES = (0.001, 0.01, 0.1)
-_PLACES = 400  # epsilons at which an attacker is bounded
+_PLACES = 400  # of the grid of epsilons on which the bound on an attacker is sought
 
 
 @dataclass(frozen=True)
@@ -170,10 +170,10 @@ def composed(accounts: Sequence[Account]) -> Spent:
 
 
 def true_positives(spent: Spent, false_positives: float) -> float | None:
-    """Return the highest rate at which an attacker correctly says that a user took part, at a rate of false alarms.
+    """Return a bound on the rate at which an attacker correctly says that a user took part, at a rate of false alarms.
 
-    It is min over epsilon of e^epsilon * false_positives + delta(epsilon), by the tight accounting; None where that is
-    refused. Every epsilon gives a bound. It is convex in e^epsilon, so bisection finds the lowest.
+    Every epsilon gives the bound e^epsilon * false_positives + delta(epsilon), by the tight accounting; None where that
+    is refused. The bound is convex in e^epsilon, so bisection finds the lowest on a grid.
     """
     highest = math.log(1 / false_positives)  # beyond it the bound is 1
 

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from sottovoce.errors import PrivacyError
+from sottovoce.memory import parts
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import IndependentNoise, NoiseMechanism, NoiseState
 
 PIECE = 1 << 18  # coordinates of one random stream
-_ADDED_AT_ONCE = 1 << 22  # coordinates: a GPU needs no second vector
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,7 @@ class DrawnNoise:
     def _add_(self, total: Tensor, sign: int) -> None:
         if not self.request.size:
             return
-        parts = (torch.split(vector, _ADDED_AT_ONCE) for vector in (total, self._vector))
-        for part, noise in zip(*parts, strict=True):
+        for part, noise in parts(total, self._vector):
             part.add_(noise.to(total.device), alpha=sign)
 
     def average_norms(self) -> Tensor | None:
