@@ -13,13 +13,18 @@ from setting import measured
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # torch's stubs do not export it
 
 from sottovoce.distributed import Group
+from sottovoce.model.partition import make_partition
+from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.privacy.noise import NoiseState
+from sottovoce.privacy.privacy_options import Participation, Privacy
+from sottovoce.privacy.step_noise import NoiseRequest, draw_noise
 
 _REPETITIONS = 3
 _FETCHES = 2000
 
 
 def exchange(sizes: Sizes, folder: Path, report: Report) -> Series:
-    """Measure sum, broadcast and hash of growing vectors, and a fetch from a common queue."""
+    """Measure sum, broadcast, secure noise and hash of growing vectors, and a fetch from a common queue."""
     series: dict[str, list[Point]] = {}
     for coordinates in sizes.exchanged:
         for name, seconds in measured(exchanged, (coordinates,), 2, folder).items():
@@ -41,6 +46,7 @@ def exchanged(group: Group, coordinates: int, out: Path) -> None:
         "broadcast": lambda: group.broadcast_(average),
     }
     alone: dict[str, Callable[[], object]] = {
+        "secure noise": lambda: draw_noise(_request(coordinates)),
         "hash": lambda: hashlib.sha256(sums.numpy().data).hexdigest(),
     }
     times = {name: _times(group, work) for name, work in pieces.items()}
@@ -48,6 +54,17 @@ def exchanged(group: Group, coordinates: int, out: Path) -> None:
         times |= {name: _times(Group(), work) for name, work in alone.items()}
         out.write_text(json.dumps(times))
     group.barrier()
+
+
+def _request(coordinates: int) -> NoiseRequest:
+    """Return a request for the secure noise of one release."""
+    mechanism = Mechanism(
+        Privacy(clip_norm=1.0, clipping="global", sigma_dp=0.01),
+        Participation(population=10_000, cohort_size=1000),
+        make_partition(["theta"], [coordinates], "tensor"),
+        "secure",
+    )
+    return NoiseRequest(mechanism, 0, 0, NoiseState())
 
 
 def fetched(group: Group, out: Path) -> None:

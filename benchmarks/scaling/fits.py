@@ -66,15 +66,10 @@ def user_law(steps: Sequence[MeasuredStep]) -> UserLaw:
 
 
 def phase_points(measurements: Measurements) -> dict[str, list[tuple[float, float]]]:
-    """Return the seconds of every phase of a step by parameters.
-
-    Noise is the CPU time that secure noise adds to the step, because it may be drawn while users train.
-    """
-    noisy, plain = (measurements.points("model", name) for name in ("secure noise", "without noise"))
+    """Return the seconds of every phase of a step by parameters; secure noise was drawn by one core, on its own."""
+    plain, drawn = measurements.points("model", "without noise"), measurements.points("exchange", "secure noise")
     points = {phase: [(point.x, point.phases[phase]) for point in plain] for phase in PHASES if phase != "noise"}
-    pairs = zip(noisy, plain, strict=True)
-    added = [(point.x, point.cpu_seconds - without.cpu_seconds) for point, without in pairs]
-    points["noise"] = [(x, seconds) for x, seconds in added if seconds > 0]
+    points["noise"] = [(point.x, point.median) for point in drawn]
     return {phase: points[phase] for phase in PHASES}
 
 

@@ -52,7 +52,7 @@ PARTS = {
     "population": Work("growing populations", 110, cost_laws.population),
     "model": Work("growing models, up to the paper's with secure noise", 360, cost_laws.model),
     "noise": Work("noise with one and two workers", 150, cost_laws.noise),
-    "exchange": Work("sums, averages and hashes", 60, exchange),
+    "exchange": Work("sums, averages, noise and hashes", 60, exchange),
     "workers": Work("one and two workers, user by user", 200, steps=worker_steps),
 }
 

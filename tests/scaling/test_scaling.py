@@ -141,11 +141,13 @@ def point(x, seconds, cpu):
 def measurements(*, second_process, added_wall):
     """Noise of 1 s of CPU time per million coordinates; with two workers, a share of it on the second."""
     plain, noisy = point(1e6, 5.0, (5.0,)), point(1e6, 5.0 + added_wall, (6.0,))
-    large = [point(1e8, 50.0, (50.0,)), point(1e8, 150.0, (150.0,))]
     both = [point(2, 5.0, (5.0, 5.0)), point(2, 6.0, (6.0 - second_process, 5.0 + second_process))]
-    laws = {"hash": (Point(x=1e6, seconds=(0.01,)),)}
+    laws = {
+        "hash": (Point(x=1e6, seconds=(0.01,)),),
+        "secure noise": (Point(x=1e6, seconds=(1.0,)), Point(x=1e8, seconds=(100.0,))),
+    }
     series = {
-        "model": {"without noise": (plain, large[0]), "secure noise": (noisy, large[1])},
+        "model": {"without noise": (plain,)},
         "noise": {"without noise": (plain, both[0]), "secure noise": (noisy, both[1])},
         "exchange": laws,
         "workers": {},
