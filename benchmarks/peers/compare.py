@@ -191,7 +191,7 @@ def section(item: Item, outcomes: Outcomes) -> str:
         "",
         f"{first.parameters / 1e6:.2f}M parameters, cohorts of {item.cohort}, {item.local_steps} local steps, "
         f"batches of {item.batch_seconds:g} s; {audio:.2f} s of audio for each user, in every framework. "
-        f"{len(next(iter(outcomes.values())))} repetitions.",
+        f"Repetitions: {len(next(iter(outcomes.values())))}.",
         "",
         "| framework | processes | users/s | audio s/s | Sottovoce is faster by "
         "| forward and backward | GB | first step |",
