@@ -30,7 +30,7 @@ class Item:
     mlp_width: int
     network: str
     one_batch: bool  # everyone computes a batch in one piece, so that only the machinery differs
-    steps: int  # timed central steps
+    steps: int  # central steps, each of them one repetition
 
     @classmethod
     def read(cls, folder: Path) -> "Item":
@@ -54,26 +54,26 @@ ITEMS = {
             "speech",
             "256 speakers with a heavy tail of utterances, 10 local steps, 0.55M parameters",
             **{"speakers": 256, "mean_utterances": 12, "max_utterances": 120, "cohort": 32, "local_steps": 10},
-            **{"batch_seconds": 30.0, "network": "plain", "one_batch": False, "steps": 1, **_TINY},
+            **{"batch_seconds": 30.0, "network": "plain", "one_batch": False, "steps": 5, **_TINY},
         ),
         Item(
             "identical",
             "identical batches and our encoder under everyone: only the machinery differs",
             **{"speakers": 256, "mean_utterances": 12, "max_utterances": 120, "cohort": 32, "local_steps": 2},
-            **{"batch_seconds": 30.0, "network": "ours", "one_batch": True, "steps": 4, **_TINY},
+            **{"batch_seconds": 30.0, "network": "ours", "one_batch": True, "steps": 10, **_TINY},
         ),
         Item(
             "crowd",
             "2,000 users with one utterance each and a very small model",
             **{"speakers": 2000, "mean_utterances": 1, "max_utterances": 1, "cohort": 500, "local_steps": 1},
-            **{"batch_seconds": 30.0, "network": "plain", "one_batch": False, "steps": 3},
+            **{"batch_seconds": 30.0, "network": "plain", "one_batch": False, "steps": 8},
             **{"blocks": 1, "width": 32, "heads": 2, "mlp_width": 64},
         ),
         Item(
             "large",
             "50M parameters, cohorts of 4",
             **{"speakers": 256, "mean_utterances": 12, "max_utterances": 120, "cohort": 4, "local_steps": 2},
-            **{"batch_seconds": 30.0, "network": "plain", "one_batch": False, "steps": 1},
+            **{"batch_seconds": 30.0, "network": "plain", "one_batch": False, "steps": 5},
             **{"blocks": 16, "width": 512, "heads": 8, "mlp_width": 2048},
         ),
     )

@@ -100,7 +100,8 @@ def main() -> None:
         lambda: next(ids) % len(places),
         user_id_to_weight=weights if several else None,
     )
-    watch = Stopwatch(measured)
+    leads = int(os.environ.get("RANK", "0")) == 0
+    watch = Stopwatch(measured, leads=leads, meet=torch.distributed.barrier if several else lambda: None)
     noise = CentrallyAppliedPrivacyMechanism(GaussianMechanism(CLIP_NORM, NOISE * item.cohort))
     FederatedAveraging().run(
         NNAlgorithmParams(
@@ -126,7 +127,7 @@ def main() -> None:
         sums = torch.tensor([measured.learning, float(measured.frames)], dtype=torch.float64)
         torch.distributed.all_reduce(sums)
         measured.learning, measured.frames = float(sums[0]), int(sums[1])
-    if int(os.environ.get("RANK", "0")) == 0:
+    if leads:
         measured.write(out)
 
 

@@ -29,7 +29,7 @@ def run(group: Group, folder: Path, out: Path) -> None:
         return loss
 
     client_module.add_gradient = timed
-    watch = Stopwatch(measured)
+    watch = Stopwatch(measured, leads=group.leads, meet=group.barrier)
     for t in range(item.steps + 1):
         engine.step(t, 0.001)
         measured.users += item.cohort
