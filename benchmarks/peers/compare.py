@@ -98,9 +98,7 @@ def write_figures(figures: Figures, path: Path) -> None:
 def read_figures(path: Path) -> Figures:
     """Return the figures that `write_figures` wrote; none where there is no file."""
     rows = json.loads(path.read_text()) if path.exists() else {}
-    return {
-        name: {runner: _outcome(**outcomes[runner.key]) for runner in RUNNERS} for name, outcomes in rows.items()
-    }
+    return {name: {runner: _outcome(**outcomes[runner.key]) for runner in RUNNERS} for name, outcomes in rows.items()}
 
 
 def _outcome(measured: dict[str, object], **rest: float) -> Outcome:

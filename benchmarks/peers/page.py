@@ -104,9 +104,7 @@ def _section(item: Item, outcomes: dict[Runner, Outcome]) -> str:
 def _ours(outcomes: dict[Runner, Outcome], rival: Runner) -> Outcome:
     """Return our outcome with as many processes."""
     return next(
-        outcome
-        for runner, outcome in outcomes.items()
-        if runner.name == OURS and runner.processes == rival.processes
+        outcome for runner, outcome in outcomes.items() if runner.name == OURS and runner.processes == rival.processes
     )
 
 

@@ -63,9 +63,9 @@ class Group:
     def sum_to_leader_(self, tensor: Tensor) -> None:
         """Replace the leader's int64 tensor by the sum over all processes; the others' are void afterwards.
 
-        No tensor of another process ever holds anything of the sum. GPUs reduce it, in buffers of NCCL. On CPUs a few
-        processes send their parts straight to the leader. Among many the sum passes through all of them, so the leader
-        hides its own part behind uniform random bits, modulo 2^64, and takes them away at the end.
+        On CPUs no other process can read more than its own part: a few processes send theirs straight to the leader;
+        among many the sum passes through all of them, so the leader hides its own part behind uniform random bits,
+        modulo 2^64, and takes them away at the end. GPUs leave the sum to NCCL, which adds it up in its own buffers.
         """
         if self.size == 1:
             return

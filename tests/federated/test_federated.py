@@ -11,9 +11,10 @@ from sottovoce.data.batching import Batching
 from sottovoce.data.population import Population
 from sottovoce.data.text import TokenSet
 from sottovoce.distributed import Group
-from sottovoce.errors import PrivacyError
+from sottovoce.errors import DataError, PrivacyError
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.client import Client, planned_batches
+from sottovoce.federated.diagnostics import Figures
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.federated_options import Local
 from sottovoce.federated.local_rules import FedProx
@@ -338,6 +339,30 @@ def test_the_cost_of_local_work_is_that_of_its_batches(users):
         whole = replace(worker, batching=Batching(seconds=3, max_padding=1.0))
         padded = sum(len(own) * int(own.max()) for own in frames)
         assert local_cost(users, user, whole, 4, padded=True) == padded + 5 * 200
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, -2, -1])
+@pytest.mark.parametrize("bit", [0, 11, 31])
+def test_processes_that_hold_different_models_are_noticed(users, monkeypatch, place, bit):
+    worker = engine(users, Local(steps=1), Privacy(), EVERYONE, Sgd())
+    notes = []
+
+    def beside_the_first(_, note):
+        notes.append(note)
+        return torch.stack([notes[0], note])
+
+    monkeypatch.setattr(Group, "gather_rows", beside_the_first)
+
+    def exchange(theta):
+        figures = Figures(worker.mechanism.partition)
+        worker.aggregator.collect(0, theta, np.array([], dtype=np.int64), figures)
+
+    exchange(worker.theta)
+    exchange(worker.theta.clone())
+    other = worker.theta.clone()
+    other.view(torch.int32)[place] ^= -(2**31) if bit == 31 else 2**bit
+    with pytest.raises(DataError, match="hold different models"):
+        exchange(other)
 
 
 def test_longest_users_first_and_evenly():

@@ -10,6 +10,7 @@ import torch
 
 from ledgers import header_of
 from own_noise import Cancelling
+from sottovoce import memory
 from sottovoce.errors import PrivacyError
 from sottovoce.model.partition import make_partition
 from sottovoce.privacy import step_noise
@@ -27,6 +28,7 @@ D = sum(SIZES)
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
     monkeypatch.setattr(step_noise, "PIECE", 1000)
+    monkeypatch.setattr(memory, "_IN_CACHE", 300)  # noise is added in several parts
 
 
 def request(noise=None, source="seeded", t=3, **privacy):

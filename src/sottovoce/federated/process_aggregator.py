@@ -100,12 +100,11 @@ class ProcessAggregator:
         if self.group.size == 1:
             return np.arange(len(cohort))
         padded = self.recogniser.encoder.computes_padding
-        own = cohort[self.group.rank :: self.group.size].tolist()
+        mine = cohort[self.group.rank :: self.group.size].tolist()
+        known = self.group.gather([local_cost(self.population, user, self.client, t, padded=padded) for user in mine])
         costs = np.empty(len(cohort), dtype=np.int64)
-        for rank, known in enumerate(
-            self.group.gather([local_cost(self.population, user, self.client, t, padded=padded) for user in own])
-        ):
-            costs[rank :: self.group.size] = known
+        for rank, theirs in enumerate(known):
+            costs[rank :: self.group.size] = theirs
         return share_out(costs.tolist(), self.group.size)[self.group.rank]
 
     def _train(self, t: int, theta: Tensor, cohort: Users, weights: Users, total: Tensor, figures: Figures) -> None:
