@@ -254,6 +254,28 @@ def test_epsilon_is_rounded_up():
 
 
 @pytest.mark.parametrize(
+    "events",
+    [
+        {Event(1.0, 0.01): 1000},
+        {Event(0.001, 0.03): 1},  # the best order is close to 1
+        {Event(30.0, 0.05): 2, Event(9.0, 1e-4): 1},  # and here it is in the hundreds
+        {Event(0.6, 0.003): 10**5, Event(2.0, 0.1): 3},
+        {Event(3.0, 1.0): 5},
+        {Event(0.05, 0.01, REPLACE): 7},  # high orders cannot be computed
+    ],
+)
+@pytest.mark.parametrize("delta", [1e-4, 1e-9])
+def test_the_search_finds_the_best_of_all_orders(events, delta):
+    grid = np.array(ORDERS)
+    spent = sum(count * moments(event) for event, count in events.items())
+    # The conversion of Canonne, Kamath and Steinke (2020), proposition 12.
+    each = spent + np.log((grid - 1) / grid) - (np.log(delta) + np.log(grid)) / (grid - 1)
+    found = rdp(events, delta)
+    assert found.epsilon == pytest.approx(each.min(), rel=1e-12)
+    assert found.order == ORDERS[each.argmin()]
+
+
+@pytest.mark.parametrize(
     ("known", "unknown", "expected"),
     [
         pytest.param(

@@ -197,13 +197,15 @@ def test_nothing_is_computed_ahead_where_it_depends_on_the_model_or_is_refused(m
     assert moments_ahead(mechanism.privacy, mechanism.participation) == {}
 
 
-def test_remembered_moments_are_used_for_their_event_and_all_orders_alone(monkeypatch):
+def test_remembered_moments_are_used_for_their_event_and_its_orders_alone(monkeypatch):
     monkeypatch.setattr(accounting, "_known", {})
     event, other = accounting.Event(z=7.5, sampling_prob=0.25), accounting.Event(z=7.5, sampling_prob=0.2)
-    expected = accounting.moments(other), accounting.moments(event, (2.0,))
+    expected = accounting.moments(other), accounting.moments(event, (2.0, 2.03))
     accounting.moments.cache_clear()
-    accounting.remember({event: (given := np.ones(len(accounting.ORDERS)))})
-    assert accounting.moments(event) is given
+    accounting.remember({event: (given := np.arange(len(accounting.ORDERS), dtype=float))})
+    assert (accounting.moments(event) == given).all()
+    some = accounting.ORDERS[7:300:16]
+    assert accounting.moments(event, some).tolist() == list(range(7, 300, 16))
     assert (accounting.moments(other) == expected[0]).all()
-    assert (accounting.moments(event, (2.0,)) == expected[1]).all()
+    assert (accounting.moments(event, (2.0, 2.03)) == expected[1]).all()
     accounting.moments.cache_clear()

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sottovoce.errors import ConfigError, PrivacyError
-from sottovoce.privacy.accounting import ORDERS, Floats, pld, rdp, require_delta
+from sottovoce.privacy.accounting import Floats, pld, rdp, require_delta
 from sottovoce.privacy.mechanism import plain_mechanism
 from sottovoce.privacy.privacy_options import Sampling
 from sottovoce.processes import Progress, no_progress
@@ -20,7 +20,6 @@ from sottovoce.processes import Progress, no_progress
 Accounting = Literal["pld", "rdp"]
 UNKNOWNS = ("population", "cohort_size", "sigma_dp", "central_steps", "epsilon")
 _GRID = 13
-_FEW_ORDERS = ORDERS[::6]  # enough for a picture, and for a first guess
 _PRECISION = 1e-5  # of the logarithm of the unknown
 _RANGES: Mapping[str, tuple[float, float]] = {
     "population": (1.0, 1e12),
@@ -58,14 +57,14 @@ class Plan:
         return missing[0]
 
 
-def epsilon_of(plan: Plan, accounting: Accounting, orders: tuple[float, ...] = ORDERS) -> float:
-    """Return the epsilon of a plan in which everything else is known; `orders` are those of RDP."""
+def epsilon_of(plan: Plan, accounting: Accounting) -> float:
+    """Return the epsilon of a plan in which everything else is known."""
     population, cohort, sigma_dp, steps = plan.population, plan.cohort_size, plan.sigma_dp, plan.central_steps
     if population is None or cohort is None or sigma_dp is None or steps is None:
         raise ConfigError("Expected population, cohort_size, sigma_dp and central_steps.")
     spent = plain_mechanism(sigma_dp, cohort, population, plan.sampling).spent(steps)
     if accounting == "rdp":
-        return rdp(spent, plan.target_delta, orders).epsilon
+        return rdp(spent, plan.target_delta).epsilon
     found = pld(spent, plan.target_delta)
     if found.epsilon is None:
         raise PrivacyError(f"PLD is refused here: {found.reason}. Use RDP.")
@@ -81,7 +80,7 @@ def solve(plan: Plan, accounting: Accounting) -> Plan:
         raise ConfigError(f"Expected epsilon={plan.epsilon} > 0.")
     low, high = _range(plan, unknown)
     try:
-        roughly = float(getattr(_search(plan, unknown, low, high, "rdp", 1e-2, _FEW_ORDERS), unknown))
+        roughly = float(getattr(_search(plan, unknown, low, high, "rdp", 1e-2), unknown))
     except PrivacyError:  # RDP has a floor that PLD does not have
         return _search(plan, unknown, low, high, accounting, _PRECISION)
     # RDP is never below PLD, and mostly near it: a small range around its answer is tried first.
@@ -108,7 +107,6 @@ def _search(
     high: float,
     accounting: Accounting,
     precision: float,
-    orders: tuple[float, ...] = ORDERS,
 ) -> Plan:
     """Return the least costly value between low and high that keeps epsilon."""
     from scipy.optimize import brentq  # noqa: PLC0415 - slow to load
@@ -126,7 +124,7 @@ def _search(
 
     def excess(place: float) -> float:
         try:
-            return math.log(max(epsilon_of(at(place), accounting, orders), 1e-300) / wanted)
+            return math.log(max(epsilon_of(at(place), accounting), 1e-300) / wanted)
         except PrivacyError:  # so little noise that it cannot be accounted for
             return 700.0
 
@@ -156,6 +154,6 @@ def epsilon_grid(plan: Plan, progress: Progress = no_progress) -> tuple[Floats, 
             if cohort <= population and plan.sigma_dp is not None and plan.central_steps is not None:
                 mechanism = plain_mechanism(plan.sigma_dp, float(cohort), int(population), plan.sampling)
                 spent = mechanism.spent(plan.central_steps)
-                epsilons[row, column] = rdp(spent, plan.target_delta, _FEW_ORDERS).epsilon
+                epsilons[row, column] = rdp(spent, plan.target_delta).epsilon
         progress("epsilons", row + 1, _GRID)
     return populations, cohorts, epsilons
