@@ -295,6 +295,7 @@ def test_a_folder_that_is_no_run_and_a_damaged_run_are_one_line(broken, tmp_path
 
 def test_what_is_not_a_run_is_left_out_if_something_is(broken, sotto):
     (broken.parent / "notes.txt").write_text("not a run")
+    (broken / "metrics.jsonl").unlink()  # there is little to draw
     outcome = sotto("report", broken, broken.parent / "notes.txt")
     assert outcome.code == 0, outcome.stderr
     assert "Left out, because they are not runs: " in outcome.stderr
@@ -367,6 +368,7 @@ def test_the_command_says_what_it_wrote_and_writes_the_same_bytes_again(folder, 
 
 
 def test_the_call_needs_only_the_folder_of_a_run(broken):
+    (broken / "metrics.jsonl").unlink()
     written = write_report(str(broken))
     assert written.page == broken / "report.html"
     assert written.folder == broken / "report_files"

@@ -13,9 +13,9 @@ Guarantees: every epsilon is an upper bound, in floating point too. An epsilon t
 - `rdp`: the moments are those of opacus, which agree with 40-digit quadrature; for samples of fixed size we integrate
   ourselves. A bound on the rounding error near order 1 is added. Orders go down to 1 + 1e-10: at z = 0.001 the best
   order is near 1 + 1e-6. The conversion to (epsilon, delta) is the improved one (Balle et al. 2020).
-- `pld`: the distributions are those of dp-accounting, pessimistic on any grid. A bound on the rounding error of their
-  convolutions is subtracted from delta. The grid follows from the range that RDP predicts, so that time and memory stay
-  bounded.
+- `pld`: the distributions are dp-accounting's (`loss_distributions.py`), pessimistic on any grid. A bound on the
+  rounding error of their convolutions is subtracted from delta. The grid follows from the range that RDP predicts, so
+  that time and memory stay bounded.
 """
 
 import importlib.util
@@ -34,6 +34,7 @@ import numpy.typing as npt
 
 from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.privacy.epsilons import Epsilons
+from sottovoce.privacy.loss_distributions import sampled_gaussian, symmetric
 
 Floats = npt.NDArray[np.float64]
 Adjacency = Literal["add or remove one user", "replace one user by another"]
@@ -186,7 +187,7 @@ def _epsilons(events: Counts, target_delta: float, orders: tuple[float, ...]) ->
     """Return the epsilon that each order gives; inf where it cannot be computed."""
     grid = np.array(orders)
     total = sum((count * moments(event, orders) for event, count in events.items()), np.zeros(len(grid)))
-    return total + np.log1p(-1 / grid) - (math.log(target_delta) + np.log(grid)) / (grid - 1)
+    return np.asarray(total + np.log1p(-1 / grid) - (math.log(target_delta) + np.log(grid)) / (grid - 1))
 
 
 @lru_cache(maxsize=1024)
@@ -344,38 +345,13 @@ def _sampled(event: Event) -> bool:
 @lru_cache(maxsize=4)
 def _composed(events: tuple[tuple[Event, int], ...]) -> Any:
     """Return the privacy loss distribution of all releases."""
-    from dp_accounting.pld import privacy_loss_distribution  # noqa: PLC0415 - slow to load
-
     interval, _ = grid_of(dict(events))
     composed = None
     for event, count in events:
-        if event.adjacency == REPLACE:
-            one = privacy_loss_distribution.PrivacyLossDistribution(_symmetric_losses(event, interval))
-        else:
-            one = privacy_loss_distribution.from_gaussian_mechanism(
-                event.z, value_discretization_interval=interval, sampling_prob=event.sampling_prob
-            )
-        all_of_it = one.self_compose(count)
+        losses = symmetric if event.adjacency == REPLACE else sampled_gaussian
+        all_of_it = losses(event.z, event.sampling_prob, interval).self_compose(count)
         composed = all_of_it if composed is None else composed.compose(all_of_it)
     return composed
-
-
-def _symmetric_losses(event: Event, interval: float) -> Any:
-    """Return the privacy losses of the symmetric pair on a grid: delta(-e) = 1 - exp(-e) + exp(-e) delta(e)."""
-    from dp_accounting.pld import pld_pmf, privacy_loss_mechanism  # noqa: PLC0415 - slow to load
-
-    mixture = privacy_loss_mechanism.GaussianPrivacyLoss(
-        event.z,
-        sampling_prob=event.sampling_prob,
-        adjacency_type=privacy_loss_mechanism.AdjacencyType.REMOVE,
-    )
-    places = np.arange(math.ceil(mixture.connect_dots_bounds().epsilon_upper / interval) + 1)
-    deltas = np.asarray(mixture.get_delta_for_epsilon(places * interval))
-    below = places[:0:-1] * interval
-    mirrored = -np.expm1(-below) + np.exp(-below) * deltas[:0:-1]
-    return pld_pmf.create_pmf_pessimistic_connect_dots(
-        interval, np.concatenate([-places[:0:-1], places]), np.concatenate([mirrored, deltas])
-    )
 
 
 def gaussian_epsilon(z: float, target_delta: float) -> float:

@@ -49,6 +49,7 @@ _STYLE: Any = {
     "text.parse_math": False,
 }
 SMALL, WIDE = (3.25, 2.3), (4.5, 2.8)
+_SVG_DPI, _PNG_DPI = 72, 150
 _NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 
 
@@ -93,14 +94,23 @@ def make_picture(
 
 def _svg(panel: Panel, prefix: str, wide: bool) -> str:
     width, height = WIDE if wide else SMALL
-    figure = Figure(figsize=(width, height * panel.height), layout="constrained")
+    figure = Figure(figsize=(width, height * panel.height), dpi=_SVG_DPI, layout="constrained")
     FigureCanvasSVG(figure)
     axes = figure.subplots()
     axes.set_title(panel.title)
     panel.draw(axes)
+    _lay_out(figure)
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata=_NO_METADATA)
     return _embedded(buffer.getvalue(), prefix)
+
+
+def _lay_out(figure: Figure) -> None:
+    """Place everything for good. A figure that still has a layout engine when it is saved is drawn twice."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
 
 
 def _embedded(svg: str, prefix: str) -> str:
@@ -120,7 +130,8 @@ def _png(panels: Sequence[Panel], legend: Sequence[LegendEntry], wide: bool) -> 
     rows = -(-len(panels) // columns)
     width, height = WIDE if wide else SMALL
     tallest = max(panel.height for panel in panels)
-    figure = Figure(figsize=(width * columns, height * tallest * rows + 0.22 * len(legend)), layout="constrained")
+    size = (width * columns, height * tallest * rows + 0.22 * len(legend))
+    figure = Figure(figsize=size, dpi=_PNG_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     for position, panel in enumerate(panels, 1):
         axes = figure.add_subplot(rows, columns, position)
@@ -129,8 +140,9 @@ def _png(panels: Sequence[Panel], legend: Sequence[LegendEntry], wide: bool) -> 
     if legend:
         handles = [Line2D([], [], color=entry.colour, linestyle="--" if entry.dashed else "-") for entry in legend]
         figure.legend(handles, [entry.label for entry in legend], loc="outside lower left")
+    _lay_out(figure)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150, facecolor="white", metadata={"Software": None})
+    figure.savefig(buffer, format="png", facecolor="white", metadata={"Software": None})
     return buffer.getvalue()
 
 
