@@ -19,9 +19,10 @@ from sottovoce.estimate.devices import A100, H100, Device, custom, here, seconds
 from sottovoce.estimate.model_size import describe
 from sottovoce.estimate.run_cost import estimate, memory, traffic
 from sottovoce.estimate.user_audio import audio_of, iid, log_normal, of_users, paper_audio, utterances_of_the_paper
-from sottovoce.estimate.work import FROZEN, flops_per_second, loads, local_work
+from sottovoce.estimate.work import FROZEN, _longest_first, flops_per_second, loads, local_work
 from sottovoce.federated.client import planned_batches
 from sottovoce.federated.federated_options import Local
+from sottovoce.federated.process_aggregator import share_out
 from sottovoce.model.flat import trainable_roles
 from sottovoce.model.stack import KEPT
 from sottovoce.model.transformer import Transformer
@@ -199,6 +200,14 @@ def test_long_users_make_processes_wait():
     assert 1.2 < ours.busiest(0, 1) / ours.mean(0, 1) < dealt.busiest(0, 1) / dealt.mean(0, 1) < 2
     one = loads(wanted, audio, 1, "longest first")
     assert one.busiest(0, 1) == pytest.approx(one.mean(0, 1))
+
+
+@pytest.mark.parametrize("processes", [1, 2, 7])
+def test_cohorts_are_shared_out_as_the_engine_does(processes):
+    costs = stream(3, "costs").integers(1, 40, size=(50, 30)).astype(float)  # with many equal ones
+    for own, found in zip(costs, _longest_first(costs, processes), strict=True):
+        for process, mine in enumerate(share_out(own.astype(int).tolist(), processes)):
+            assert sorted(mine.tolist()) == np.flatnonzero(found == process).tolist()
 
 
 def test_large_cohorts_are_scaled():

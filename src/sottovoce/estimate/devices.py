@@ -22,9 +22,9 @@ from sottovoce.config import Config
 from sottovoce.data.batching import PaddedBatch, epoch
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError
+from sottovoce.estimate.sized_encoder import sized_encoder
 from sottovoce.estimate.work import flops_per_second
 from sottovoce.features.logmel import BINS, FRAMES_PER_SECOND
-from sottovoce.model.encoder import make_on_meta
 from sottovoce.model.gradient import Micro, add_gradient
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.randomness import stream
@@ -91,7 +91,7 @@ def here(config: Config, language: str, step_seconds: float, utterance_seconds: 
     """
     where = config.hardware.open()
     tokens = len(TokenSet((language,)).tokens)
-    parameters = sum(parameter.numel() for parameter in make_on_meta(config.model, tokens).parameters())
+    parameters = sum(parameter.numel() for parameter in sized_encoder(config.model, tokens).parameters())
     threads = torch.get_num_threads()
     torch.set_num_threads(config.hardware.threads_per_worker)
     try:

@@ -8,8 +8,9 @@ import torch
 from sottovoce.config import Config
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError
+from sottovoce.estimate.sized_encoder import sized_encoder
 from sottovoce.features.logmel import FRAMES_PER_SECOND
-from sottovoce.model.encoder import Encoder, make_on_meta
+from sottovoce.model.encoder import Encoder
 from sottovoce.model.flat import encoder_partition
 from sottovoce.model.partition import PartitionName
 
@@ -40,7 +41,7 @@ def describe(config: Config, partition: str, language: str) -> ModelSize:
     if partition not in get_args(PartitionName):
         raise ConfigError(f"Expected --partition {', '.join(get_args(PartitionName))}, not {partition!r}.")
     tokens = len(TokenSet((language,)).tokens)
-    encoder = make_on_meta(config.model, tokens)
+    encoder = sized_encoder(config.model, tokens)
     layers = encoder_partition(encoder, partition, config.federated.trainable)  # type: ignore[arg-type]
     parameters, trainable = sum(parameter.numel() for parameter in encoder.parameters()), sum(layers.sizes)
     with torch.device("meta"):

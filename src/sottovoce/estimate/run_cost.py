@@ -21,10 +21,10 @@ from sottovoce.errors import ConfigError
 from sottovoce.estimate.calibration import PAPER_MODEL, calibrate
 from sottovoce.estimate.devices import A100, PAPER_PRECISION, Device, Precision, seconds_per_flop
 from sottovoce.estimate.model_size import ModelSize, activation_bytes, describe
+from sottovoce.estimate.sized_encoder import sized_encoder
 from sottovoce.estimate.user_audio import UserAudio
 from sottovoce.estimate.work import Sharing, cohort_size, flops_per_second, loads, local_work
 from sottovoce.federated.diagnostics import Figures
-from sottovoce.model.encoder import make_on_meta
 from sottovoce.model.partition import make_partition
 from sottovoce.privacy.noise import IndependentNoise
 from sottovoce.runs.stop import VOTES
@@ -218,7 +218,7 @@ def memory(config: Config, size: ModelSize) -> dict[str, float]:
         "first_gradient": parameters * _FLOAT if config.privacy.diagnostics else 0,
     }
     passing = {
-        "activations": activation_bytes(make_on_meta(config.model, size.tokens), config.batching.seconds),
+        "activations": activation_bytes(sized_encoder(config.model, size.tokens), config.batching.seconds),
         # The average in float32; with q_min the sum in float64 before.
         "release": parameters * _FLOAT * (2 if config.participation.q_min is not None else 1),
         # The average, and up to two vectors while the optimizer steps.

@@ -18,10 +18,11 @@ import numpy.typing as npt
 
 from sottovoce.config import Config
 from sottovoce.errors import ConfigError
+from sottovoce.estimate.sized_encoder import sized_encoder
 from sottovoce.estimate.user_audio import Floats, UserAudio
 from sottovoce.features.logmel import FRAMES_PER_SECOND
-from sottovoce.federated.process_aggregator import STEP_FRAMES, share_out
-from sottovoce.model.encoder import Encoder, make_on_meta
+from sottovoce.federated.process_aggregator import STEP_FRAMES
+from sottovoce.model.encoder import Encoder
 from sottovoce.model.encoder_options import EncoderOptions
 from sottovoce.model.flat import trainable_roles
 from sottovoce.model.roles import Trainable
@@ -49,7 +50,7 @@ def flops_per_second(
     With `drops`, blocks that layer drop skips are left out, on average. FLOPs that frozen parameters save are the part
     FROZEN, a negative number, so that the parts always add up.
     """
-    encoder = make_on_meta(model, tokens)
+    encoder = sized_encoder(model, tokens)
     per_second = FRAMES_PER_SECOND / encoder.output_stride
     outputs = utterance_seconds * per_second
     per_output = encoder.flops_per_output(outputs, drops=drops)
@@ -153,11 +154,17 @@ def loads(config: Config, audio: UserAudio, processes: int, sharing: Sharing) ->
 
 
 def _longest_first(costs: Floats, processes: int) -> npt.NDArray[np.int64]:
-    """Return the process of every user of every cohort as the engine shares them out, longest first."""
+    """Return the process of every user of every cohort as the engine shares them out, longest first.
+
+    This is `share_out` for all cohorts at once: each takes its next longest user in every round.
+    """
+    whole, cohorts = np.rint(costs).astype(np.int64), np.arange(len(costs))
     places = np.zeros(costs.shape, dtype=np.int64)
-    for cohort, own in enumerate(np.rint(costs).astype(np.int64)):
-        for process, mine in enumerate(share_out(own.tolist(), processes)):
-            places[cohort, mine] = process
+    busy = np.zeros((len(costs), processes), dtype=np.int64)
+    for user in np.argsort(-whole, axis=1, kind="stable").T:
+        least = busy.argmin(axis=1)
+        places[cohorts, user] = least
+        busy[cohorts, least] += whole[cohorts, user]
     return places
 
 
