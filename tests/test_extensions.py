@@ -112,7 +112,6 @@ def test_a_run_with_kinds_of_ones_own_needs_their_module(store, module, tmp_path
     header = json.loads((run / "ledger.jsonl").read_text().splitlines()[0])
     assert header["noise_mechanism"] == {"name": "own-noise"}
     by_name = ("--import", "own_kinds")  # found in the current folder
-    (run / "metrics.jsonl").unlink()  # to draw it is another test's
     succeeded(
         [*by_name, "privacy", "verify", run],
         [*by_name, "eval", run, store, "--workers", 1],

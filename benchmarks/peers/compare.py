@@ -12,6 +12,9 @@ With --resume, items in the file are kept and only what is missing is measured; 
 import argparse
 import json
 import os
+import signal
+import sys
+import time
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +24,6 @@ from items import ITEMS, Item
 from measuring import Measured
 from page import Figures, page
 from runners import ROOT, RUNNERS, Outcome, Runner, Running
-from tqdm import tqdm
 
 
 def main() -> None:
@@ -34,11 +36,16 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="measure nothing; the page shows the figures in the file")
     parser.add_argument("--page", type=Path, help="the page to write, such as docs/performance.md")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped."))  # and its runners with it
+    if arguments.show and not arguments.json.exists():
+        raise SystemExit(f"There is no {arguments.json} to show.")
     figures = read_figures(arguments.json) if arguments.resume or arguments.show else {}
-    for name in [] if arguments.show else arguments.items:
-        if name not in figures:
-            figures[name] = compare(ITEMS[name], arguments.build)
-            write_figures(figures, arguments.json)
+    missing = [] if arguments.show else [name for name in arguments.items if name not in figures]
+    for runner in RUNNERS if missing else ():
+        runner.python(arguments.build)
+    for name in missing:
+        figures[name] = compare(ITEMS[name], arguments.build)
+        write_figures(figures, arguments.json)
     text = page(figures)
     print(text)
     if arguments.page is not None:
@@ -59,22 +66,26 @@ def compare(item: Item, build: Path) -> dict[Runner, Outcome]:
 def in_turn(item: Item, runners: list[Runner], build: Path, folder: Path) -> dict[Runner, Outcome]:
     """Start the runners one after another, let them take their steps in turn, and return what they measured."""
     running: list[Running] = []
-    bar = tqdm(total=(item.steps + 1) * len(runners), desc=f"{item.name}, {runners[0].processes}", unit=" steps")
     try:
-        for runner in runners:
+        for runner in reversed(runners):  # Flower first: Ray takes what it may use from what is free at its start
             running.append(Running(runner, build, folder))
-            running[-1].take(0)
-            bar.update()
+            take(running[-1], item, 0)
         for step in range(1, item.steps + 1):
             first = step % len(running)
             for one in running[first:] + running[:first]:
-                one.take(step)
-                bar.update()
+                take(one, item, step)
         return {one.runner: one.end(item.steps) for one in running}
     finally:
-        bar.close()
         for one in running:
             one.kill()
+
+
+def take(one: Running, item: Item, step: int) -> None:
+    """Have a runner take a step, and say how long it took."""
+    began = time.monotonic()
+    one.take(step)
+    seconds = time.monotonic() - began
+    print(f"{item.name}, step {step} of {item.steps}: {one.runner.key} {seconds:.1f} s", file=sys.stderr)
 
 
 def require_same_work(item: Item, outcomes: Iterable[Outcome]) -> None:
@@ -98,6 +109,8 @@ def write_figures(figures: Figures, path: Path) -> None:
 def read_figures(path: Path) -> Figures:
     """Return the figures that `write_figures` wrote; none where there is no file."""
     rows = json.loads(path.read_text()) if path.exists() else {}
+    if any(not isinstance(outcome, dict) for outcomes in rows.values() for outcome in outcomes.values()):
+        raise SystemExit(f"{path} was written by another version of this script. Give --json another file.")
     return {name: {runner: _outcome(**outcomes[runner.key]) for runner in RUNNERS} for name, outcomes in rows.items()}
 
 

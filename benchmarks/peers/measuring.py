@@ -29,7 +29,10 @@ class Measured:
 
 
 class Turns:
-    """Steps that a runner takes when it is told to, agreed upon by empty files in a folder of its own."""
+    """Steps that a runner takes when it is told to, agreed upon by empty files in a folder of its own.
+
+    The folder above is named after the process that tells it to. Where that has ended, the runner ends, too.
+    """
 
     VARIABLE = "SOTTO_BENCH_TURNS"  # of a runner's environment: its folder; without it, nobody waits
 
@@ -41,6 +44,8 @@ class Turns:
         """Say, as the runner, that a step has ended, and wait until the next one may begin."""
         (self._folder / f"ended-{step}").touch()
         while not (self._folder / f"begin-{step + 1}").exists():
+            if not Path("/proc", self._folder.parent.name).exists():
+                raise SystemExit("The comparison has ended.")
             time.sleep(0.02)
 
     def begin(self, step: int) -> None:

@@ -43,8 +43,9 @@ process. Settings:
 
 {settings}
 
-The share of forward and backward is that of all processes' time. Memory is the largest sum over all processes, shared
-pages counted once. The first step is counted from the start of the command.
+The share of forward and backward is that of all processes' time. Memory is the largest sum over all processes of a
+framework. A page of a file that several processes have in memory is divided among them, also where they belong to
+frameworks that wait for their turn. The first step is counted from the start of the command.
 
 ## Targets
 

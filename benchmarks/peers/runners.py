@@ -1,8 +1,8 @@
 """The frameworks as processes that take their steps in turn, each in an environment of its own."""
 
+import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -88,8 +88,7 @@ class Running:
     def __init__(self, runner: Runner, build: Path, folder: Path) -> None:
         """Start it; its output goes to a log."""
         self.runner = runner
-        place = folder / "turns" / runner.key.replace(" ", "-")
-        shutil.rmtree(place, ignore_errors=True)
+        place = folder / "turns" / str(os.getpid()) / runner.key.replace(" ", "-")
         place.mkdir(parents=True)
         self._turns, self._out = Turns(place), place / "measured.json"
         self._log = build / f"{folder.name}-{runner.key.replace(' ', '-')}.log"
@@ -123,9 +122,12 @@ class Running:
         return Outcome(measured, measured.ends[0] - self._began, self._memory)
 
     def kill(self) -> None:
-        """Leave no process behind."""
-        for pid in _family(self._process.pid) if self._process.poll() is None else []:
-            os.kill(pid, signal.SIGKILL)
+        """Leave no process behind: neither those that it has started, nor those of its session that are orphans."""
+        for pid in _family(self._process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 

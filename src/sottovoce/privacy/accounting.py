@@ -307,8 +307,14 @@ def refusal(events: Counts) -> str | None:
 
 
 def _rounding(events: Counts) -> float:
-    """Return an upper bound on what rounding takes from delta: n convolutions by FFT are off by about n 2e-16."""
-    return sum(events.values()) * 2.0**-48
+    """Return an upper bound on what rounding takes from delta.
+
+    n convolutions by FFT are off by about n 2e-16. The deltas themselves are, too, and where z is small by 2e-16 q / z:
+    they are differences of terms whose exponents are near 1 / 2 z^2.
+    """
+    return math.fsum(
+        count * (2.0**-48 + 2.0**-51 * event.sampling_prob / event.z) for event, count in events.items()
+    )
 
 
 def delta_at(spent: Spent | Counts, epsilon: float) -> float | None:

@@ -53,7 +53,7 @@ def symmetric(z: float, q: float, interval: float) -> Any:
 
 
 def _bounds(z: float, q: float, *, removed: bool) -> tuple[float, float]:
-    """Return the smallest and largest loss; what is beyond has a probability of e^-50 and counts as infinite."""
+    """Return the smallest and largest loss; what is above has a probability of e^-50 and counts as infinite."""
     from dp_accounting.pld.privacy_loss_mechanism import (  # noqa: PLC0415 - see above
         AdjacencyType,
         GaussianPrivacyLoss,
@@ -71,23 +71,13 @@ def _deltas(z: float, q: float, epsilons: Floats, *, removed: bool) -> Floats:
     losses = epsilons if removed else -epsilons
     least = math.log1p(-q) if q < 1 else -math.inf
     reached = losses > least  # the mixture's density is nowhere smaller than 1 - q of the Gaussian's
-    c = 0.5 + z**2 * _unsampled(q, losses[reached])
+    # A loss l with sampling is one of log(1 + (e^l - 1) / q) without.
+    c = 0.5 + z**2 * (losses[reached] - math.log(q) + np.log(-np.expm1(least - losses[reached])))
     deltas = -np.expm1(np.minimum(epsilons, 0.0)) if removed else np.zeros(len(epsilons))
     if removed:
         upper = q * ndtr((1 - c) / z) + (1 - q) * ndtr(-c / z)
         deltas[reached] = upper - np.exp(epsilons[reached] + log_ndtr(-c / z))
     else:
-        lower = np.logaddexp(_log(1 - q) + log_ndtr(c / z), math.log(q) + log_ndtr((c - 1) / z))
+        lower = np.logaddexp(least + log_ndtr(c / z), math.log(q) + log_ndtr((c - 1) / z))
         deltas[reached] = ndtr(c / z) - np.exp(epsilons[reached] + lower)
     return np.maximum.accumulate(np.clip(deltas, 0, 1)[::-1])[::-1]
-
-
-def _unsampled(q: float, losses: Floats) -> Floats:
-    """Return log(1 + (e^loss - 1) / q): the loss without sampling where the loss with sampling is this one."""
-    small = np.log1p(np.expm1(np.minimum(losses, 1.0)) / q)
-    large = losses - math.log(q) + np.log1p(-(1 - q) * np.exp(-np.maximum(losses, 1.0)))
-    return np.where(losses < 1.0, small, large)
-
-
-def _log(probability: float) -> float:
-    return math.log(probability) if probability > 0 else -math.inf
