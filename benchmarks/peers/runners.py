@@ -56,21 +56,22 @@ class Runner:
         return folder / "bin" / "python"
 
 
-RUNNERS = (
-    Runner(
-        "Sottovoce",
-        1,
-        "run_sottovoce.py",
-        ("1",),
-        about="clipping by layer, exact sums, noise drawn by a thread",
-    ),
+OURS = Runner(
+    "Sottovoce", 1, "run_sottovoce.py", ("1",), about="clipping by layer, exact sums, noise drawn by a thread"
+)
+OURS_IN_TWO = Runner("Sottovoce", 2, "run_sottovoce.py", ("2",), about="as above")
+ALONE = (
     Runner("bare loop", 1, "run_bare.py", about="plain PyTorch, no clipping, no noise: the floor"),
     Runner("authors' padding", 1, "run_bare.py", ("pad",), about="the bare loop, padded to 8 utterances and 5 s"),
     Runner("pfl", 1, "run_pfl.py", environment="pfl", about="SimulatedBackend, Gaussian mechanism, no local metrics"),
-    Runner("Sottovoce", 2, "run_sottovoce.py", ("2",), about="as above"),
+)
+IN_TWO = (
     Runner("pfl", 2, "run_pfl.py", environment="pfl", about="torchrun, users sorted by their amount of audio"),
     Runner("Flower", 2, "run_flower.py", environment="flower", about="simulation engine (Ray), one actor per core"),
 )
+# Those that take their steps in turn, ours first. Together the large ones in two processes would not fit into memory.
+GROUPS = ((OURS, *ALONE), *((OURS_IN_TWO, rival) for rival in IN_TWO))
+RUNNERS = (OURS, *ALONE, OURS_IN_TWO, *IN_TWO)
 
 
 @dataclass(frozen=True)

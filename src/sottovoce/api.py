@@ -6,7 +6,7 @@ so it must be guarded by `if __name__ == "__main__":`. Where workers compute, on
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,8 @@ from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.scores import Breakdown
 from sottovoce.files import make_folder, written_whole
 from sottovoce.model.hardware import Hardware
-from sottovoce.privacy.accounting import Event, Floats, remember
 from sottovoce.privacy.claims import claim_for
 from sottovoce.privacy.epsilons import Epsilons
-from sottovoce.privacy.mechanism import moments_ahead
 from sottovoce.privacy.planner import Accounting, Plan, solve
 from sottovoce.privacy.privacy_options import Sampling
 from sottovoce.processes import Progress, no_progress
@@ -111,8 +109,7 @@ def train_federated(
     """
     resolved = _with_data(settings, Path(run), train=train, dev=dev, test=test, seed_model=seed_model)
     resolved = with_own_corpus(resolved, Path(run), workers, progress)
-    known = moments_ahead(resolved.config.privacy, resolved.config.participation)
-    return _train(_federated_worker, resolved, Path(run), workers, display, aggregator, known)
+    return _train(_federated_worker, resolved, Path(run), workers, display, aggregator)
 
 
 def _federated_worker(
@@ -121,9 +118,7 @@ def _federated_worker(
     run: Path,
     display: MakeDisplay,
     aggregator: "MakeAggregator | None",
-    known: Mapping[Event, Floats],
 ) -> None:
-    remember(known)
     from sottovoce.federated.federated_training import train_federated  # noqa: PLC0415 - loads torch
 
     train_federated(group, resolved, run, display, make_aggregator=aggregator)

@@ -12,9 +12,8 @@ from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.model.partition import make_partition
 from sottovoce.model.roles import role_by_name
 from sottovoce.model.transformer import Transformer
-from sottovoce.privacy import accounting
 from sottovoce.privacy.clipping import add_clipped_
-from sottovoce.privacy.mechanism import WEIGHTS, Mechanism, moments_ahead
+from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
 from sottovoce.privacy.noise import Gaussian, NoiseState
 from sottovoce.privacy.privacy_options import NoiseAnalysis, Participation, Privacy
 from sottovoce.randomness import SecureRandomness, stream
@@ -173,39 +172,3 @@ def test_contradictions_are_refused(options, message):
         Privacy(sigma_dp=1.0)
     with pytest.raises(PrivacyError, match="population is required"):
         _ = Mechanism(Privacy(), Participation(), PARTITION).sampling_prob
-
-
-@pytest.mark.parametrize("sampling", ["poisson", "fixed", "everyone"])
-def test_the_moments_computed_ahead_are_those_that_the_run_is_charged_with(sampling):
-    mechanism = make(sampling=sampling)
-    ahead = moments_ahead(mechanism.privacy, mechanism.participation)
-    assert ahead.keys() == mechanism.spent(1).events.keys()
-    accounting.moments.cache_clear()
-    for event, known in ahead.items():
-        assert (known == accounting.moments(event)).all()
-
-
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        make(q_min=0.01),  # the event depends on the size of the model
-        make(Privacy(clip_norm=0.01, clipping="dim", sigma_dp=0.0)),
-        make(population=None),
-    ],
-)
-def test_nothing_is_computed_ahead_where_it_depends_on_the_model_or_is_refused(mechanism):
-    assert moments_ahead(mechanism.privacy, mechanism.participation) == {}
-
-
-def test_remembered_moments_are_used_for_their_event_and_its_orders_alone(monkeypatch):
-    monkeypatch.setattr(accounting, "_known", {})
-    event, other = accounting.Event(z=7.5, sampling_prob=0.25), accounting.Event(z=7.5, sampling_prob=0.2)
-    expected = accounting.moments(other), accounting.moments(event, (2.0, 2.03))
-    accounting.moments.cache_clear()
-    accounting.remember({event: (given := np.arange(len(accounting.ORDERS), dtype=float))})
-    assert (accounting.moments(event) == given).all()
-    some = accounting.ORDERS[7:300:16]
-    assert accounting.moments(event, some).tolist() == list(range(7, 300, 16))
-    assert (accounting.moments(other) == expected[0]).all()
-    assert (accounting.moments(event, (2.0, 2.03)) == expected[1]).all()
-    accounting.moments.cache_clear()

@@ -41,23 +41,20 @@ Adjacency = Literal["add or remove one user", "replace one user by another"]
 ADD_OR_REMOVE: Adjacency = "add or remove one user"
 REPLACE: Adjacency = "replace one user by another"
 
+# The grid that the paper's tables were made with.
+PAPER_ORDERS: tuple[float, ...] = (1.1, 1.3, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20, 25)
 ORDERS: tuple[float, ...] = tuple(
     np.unique(
         np.concatenate([1 + np.logspace(-10, -2, 81), 1 + np.logspace(-2, 0, 61), np.arange(20, 160) / 10,
-                        np.arange(32, 128) / 2, np.round(np.logspace(6, 12, 49, base=2))])
+                        np.arange(32, 128) / 2, np.round(np.logspace(6, 12, 49, base=2)), PAPER_ORDERS])
     ).tolist()
 )  # fmt: skip
-_PLACES = {order: place for place, order in enumerate(ORDERS)}
 _STRIDES = (64, 16, 4)  # between the orders that are tried first
-# The grid that the paper's tables were made with.
-PAPER_ORDERS: tuple[float, ...] = (1.1, 1.3, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20, 25)
 
 _TAIL = 1e-15  # the mass that the grid of a privacy loss distribution may leave out; it is added to delta
 _GRID = 400_000  # the intended number of points of a composed distribution
 _MOST_PANELS = 20_000  # of a quadrature
 _LARGEST_GRID = 8_000_000  # the largest number that is still computed: half a minute, a gigabyte
-
-_known: dict["Event", Floats] = {}  # moments that another process has computed
 
 
 @dataclass(frozen=True)
@@ -147,7 +144,7 @@ def account_for(spent: Spent | Counts, target_delta: float) -> Accounted:
 
 
 def rdp(spent: Spent | Counts, target_delta: float, orders: tuple[float, ...] = ORDERS) -> Rdp:
-    """Return epsilon at the target delta, by moments at the orders; 0 where nothing was released.
+    """Return epsilon at the target delta, by moments at the orders, which ascend; 0 where nothing was released.
 
     Example: `rdp({Event(z=1.0, sampling_prob=0.01): 1000}, target_delta=1e-9).epsilon`
     """
@@ -190,30 +187,33 @@ def _epsilons(events: Counts, target_delta: float, orders: tuple[float, ...]) ->
     return np.asarray(total + np.log1p(-1 / grid) - (math.log(target_delta) + np.log(grid)) / (grid - 1))
 
 
-@lru_cache(maxsize=1024)
 def moments(event: Event, orders: tuple[float, ...] = ORDERS) -> Floats:
     """Return upper bounds on the RDP of one release at every order; inf where one cannot be computed."""
-    if event in _known and _PLACES.keys() >= set(orders):
-        return _known[event][[_PLACES[order] for order in orders]]
+    known = _known_moments(event)
+    if missing := [order for order in orders if order not in known]:
+        known.update(zip(missing, _moments(event, missing).tolist(), strict=True))
+    return np.array([known[order] for order in orders])
+
+
+@lru_cache(maxsize=256)
+def _known_moments(_event: Event) -> dict[float, float]:
+    """Return the moments of an event that were computed before, by order."""
+    return {}
+
+
+def _moments(event: Event, orders: list[float]) -> Floats:
     z, q, grid = event.z, event.sampling_prob, np.array(orders)
     if q == 1.0:
         return grid / (2 * z**2) * (1 + 2.0**-50)
     if event.adjacency == REPLACE:
         return np.array([_symmetric_moment(z, q, order) for order in orders])
     with np.errstate(all="ignore"):
-        found = np.asarray(
-            _opacus_rdp().compute_rdp(q=q, noise_multiplier=z, steps=1, orders=list(orders)), dtype=np.float64
-        )
+        found = np.asarray(_opacus_rdp().compute_rdp(q=q, noise_multiplier=z, steps=1, orders=orders), dtype=np.float64)
     found = np.where(np.isfinite(found) & (found >= 0), found, np.inf)  # to leave out an order is safe
     # A moment is a logarithm near 0, divided by order - 1: its rounding error grows toward order 1, and with its
     # terms. opacus also leaves out terms below 1e-13.
     rounding = 2.0**-42 * (1 + grid**2 / (2 * z**2)) / (grid - 1)
     return np.asarray(found * (1 + 1e-9) + rounding)
-
-
-def remember(known: Mapping[Event, Floats]) -> None:
-    """Take over the `moments` of events that another process has computed by this function, at ORDERS."""
-    _known.update(known)
 
 
 @cache
@@ -312,9 +312,7 @@ def _rounding(events: Counts) -> float:
     n convolutions by FFT are off by about n 2e-16. The deltas themselves are, too, and where z is small by 2e-16 q / z:
     they are differences of terms whose exponents are near 1 / 2 z^2.
     """
-    return math.fsum(
-        count * (2.0**-48 + 2.0**-51 * event.sampling_prob / event.z) for event, count in events.items()
-    )
+    return math.fsum(count * (2.0**-48 + 2.0**-51 * event.sampling_prob / event.z) for event, count in events.items())
 
 
 def delta_at(spent: Spent | Counts, epsilon: float) -> float | None:

@@ -20,21 +20,20 @@ Sums are exact: they are integers, multiples of `resolution` (see `clipping.py`)
 
 from __future__ import annotations
 
-import contextlib
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
 from sottovoce.data.cohort import draw_cohort
-from sottovoce.errors import ConfigError, PrivacyError, SottoError, expectation
+from sottovoce.errors import ConfigError, PrivacyError, expectation
 from sottovoce.memory import parts
 from sottovoce.model.partition import Partition, make_partition
-from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Event, Floats, Spent, moments
+from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Spent
 from sottovoce.privacy.noise import AnyNoise, Gaussian
 from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
 from sottovoce.randomness import Randomness, SecureRandomness, stream
@@ -232,22 +231,6 @@ class Mechanism:
                 "participation.cohort_size or privacy.sigma_dp."
             )
         return int(max(room, 0) // max(users, 1))
-
-
-def moments_ahead(privacy: Privacy, participation: Participation) -> dict[Event, Floats]:
-    """Return the moments of the events of one release, for a process that will account for it (`remember`).
-
-    They are needed before the first step and take half a second, so the process that starts the workers computes them
-    while they load torch. Where the events depend on the model (q_min) or something is refused, nothing is returned:
-    the worker computes, or refuses, as it would without this.
-    """
-    if privacy.void is not None or participation.q_min is not None:
-        return {}
-    mechanism = Mechanism(privacy, participation, cast("Partition", None))
-    with contextlib.suppress(SottoError):
-        events = privacy.noise.spent(mechanism.z, mechanism.sampling_prob, mechanism.adjacency, 1)
-        return {event: moments(event) for event in events}
-    return {}
 
 
 def plain_mechanism(
