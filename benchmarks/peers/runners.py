@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -89,8 +90,9 @@ class Running:
     def __init__(self, runner: Runner, build: Path, folder: Path) -> None:
         """Start it; its output goes to a log."""
         self.runner = runner
-        place = folder / "turns" / str(os.getpid()) / runner.key.replace(" ", "-")
-        place.mkdir(parents=True)
+        turns = folder / "turns" / str(os.getpid())
+        turns.mkdir(parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(dir=turns))
         self._turns, self._out = Turns(place), place / "measured.json"
         self._log = build / f"{folder.name}-{runner.key.replace(' ', '-')}.log"
         variables = {**os.environ, "PYTHONPATH": f"{HERE}:{ROOT / 'src'}", "OMP_NUM_THREADS": "1"}
