@@ -42,6 +42,8 @@ _STYLE: Any = {
     "ytick.color": GRID,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
+    "figure.autolayout": False,
+    "figure.constrained_layout.use": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "sottovoce",
     "lines.linewidth": 1.5,
