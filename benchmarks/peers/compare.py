@@ -37,7 +37,8 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="measure nothing; the page shows the figures in the file")
     parser.add_argument("--page", type=Path, help="the page to write, such as docs/performance.md")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped."))  # and its runners with it
+    for stop in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(stop, lambda *_: sys.exit("Stopped. Run it again with --resume."))  # its runners end, too
     if arguments.show and not arguments.json.exists():
         raise SystemExit(f"There is no {arguments.json} to show.")
     figures = read_figures(arguments.json) if arguments.resume or arguments.show else {}

@@ -49,6 +49,8 @@ frameworks that wait for their turn. The first step is counted from the start of
 
 ## Targets
 
+A target is reached where the median reaches it. The range shows how far single steps were from that.
+
 | work | beside | processes | wanted | measured | |
 |---|---|---|---|---|---|
 {chr(10).join(_targets(shown))}

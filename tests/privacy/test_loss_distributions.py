@@ -1,4 +1,4 @@
-"""Deltas of a sampled Gaussian on a grid, against dp-accounting and against 40 digits."""
+"""Deltas of a sampled Gaussian on a grid, against dp-accounting and against 80 digits."""
 
 import mpmath
 import numpy as np
@@ -6,6 +6,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 
+from sottovoce.privacy import accounting
 from sottovoce.privacy.loss_distributions import _bounds, _deltas, sampled_gaussian
 
 CASES = [
@@ -15,8 +16,8 @@ CASES = [
 
 
 def rounding(z, q):
-    """Return what `accounting._rounding` allows for one release."""
-    return 2.0**-48 + 2.0**-51 * q / z
+    """Return what accounting allows for the rounding errors of one release."""
+    return accounting._rounding({accounting.Event(z, q): 1})
 
 
 @pytest.mark.parametrize("removed", [True, False])

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from sottovoce.errors import DataError, PrivacyError
+from sottovoce.privacy.acceptance import SENTENCES
 from sottovoce.privacy.accounting import (
     Accounted,
     Spent,
@@ -262,6 +263,7 @@ def _mechanism(account: Account) -> str:
         f"Seed model: {header.seed_model or 'none'}.",
         f"Code: {header.code}; configuration sha256 {header.config}.",
     ]
+    lines += [f"Stated by the operator: {SENTENCES[name]}." for name in header.accepted]
     for change in account.content.changes:
         lines.append(f"Later: {', '.join(f'{key} {value}' for key, value in change.line().items())}.")
     return "".join(f"- {line}\n" for line in lines)

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from sottovoce.errors import PrivacyError
+from sottovoce.privacy.acceptance import Acceptance
 from sottovoce.privacy.accounting import Adjacency, Spent
 from sottovoce.privacy.ledger_lines import read_line
 from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
@@ -50,6 +51,7 @@ class LedgerHeader(BaseModel):
     code: str = f"sottovoce {VERSION}"
     config: str  # a hash of the configuration
     noise_mechanism: AnyNoise = Gaussian()  # left out of the file where it is the Gaussian
+    accepted: tuple[Acceptance, ...] = ()  # what the operator stated; left out of the file where it is nothing
 
     @classmethod
     def of(cls, mechanism: Mechanism, *, unit: str, seed_model: str, config_hash: str) -> "LedgerHeader":
@@ -81,6 +83,7 @@ class LedgerHeader(BaseModel):
             seed_model=seed_model,
             config=config_hash,
             noise_mechanism=privacy.noise,
+            accepted=privacy.accept,
         )
 
     @classmethod
@@ -95,6 +98,8 @@ class LedgerHeader(BaseModel):
         written = self.model_dump(mode="json")
         if self.noise_mechanism == Gaussian():
             del written["noise_mechanism"]
+        if not self.accepted:
+            del written["accepted"]
         return written
 
     @property

@@ -9,7 +9,7 @@ Gaussian N(0, z^2), a loss of epsilon is reached where r(x) = e^epsilon, at x = 
     mixture against Gaussian   delta = q P[x > c - 1] + (1 - q) P[x > c] - e^epsilon P[x > c],  c = c(epsilon)
     Gaussian against mixture   delta = P[x < c] - e^epsilon ((1 - q) P[x < c] + q P[x < c - 1]),  c = c(-epsilon)
 
-with x from the Gaussian. dp-accounting is slow to load, so it is imported where it is used.
+with x from the Gaussian.
 """
 
 import math
@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 def sampled_gaussian(z: float, q: float, interval: float) -> Any:
     """Return the distribution of a Gaussian on a Poisson sample, for adding and for removing one user."""
-    from dp_accounting.pld import pld_pmf, privacy_loss_distribution  # noqa: PLC0415 - see above
+    from dp_accounting.pld import pld_pmf, privacy_loss_distribution  # noqa: PLC0415 - slow to load
 
     either = []
     for removed in (True, False) if q < 1 else (True,):
@@ -39,7 +39,7 @@ def symmetric(z: float, q: float, interval: float) -> Any:
 
     Below 0 it follows from its own symmetry: delta(-e) = 1 - exp(-e) + exp(-e) delta(e).
     """
-    from dp_accounting.pld import pld_pmf, privacy_loss_distribution  # noqa: PLC0415 - see above
+    from dp_accounting.pld import pld_pmf, privacy_loss_distribution  # noqa: PLC0415 - slow to load
 
     places = np.arange(math.ceil(_bounds(z, q, removed=True)[1] / interval) + 1)
     deltas = _deltas(z, q, interval * places.astype(np.float64), removed=True)
@@ -54,7 +54,7 @@ def symmetric(z: float, q: float, interval: float) -> Any:
 
 def _bounds(z: float, q: float, *, removed: bool) -> tuple[float, float]:
     """Return the smallest and largest loss; what is above has a probability of e^-50 and counts as infinite."""
-    from dp_accounting.pld.privacy_loss_mechanism import (  # noqa: PLC0415 - see above
+    from dp_accounting.pld.privacy_loss_mechanism import (  # noqa: PLC0415 - slow to load
         AdjacencyType,
         GaussianPrivacyLoss,
     )

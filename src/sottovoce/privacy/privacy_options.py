@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from sottovoce.privacy.acceptance import Acceptance
 from sottovoce.privacy.noise import AnyNoise, Gaussian
 
 Sampling = Literal["poisson", "fixed", "everyone"]
@@ -100,6 +101,9 @@ class Privacy(BaseModel):
     target_delta: float = Field(1e-9, gt=0, lt=1, description="delta of the (epsilon, delta) claim")
     budget: Budget | None = Field(None, description="stops the run before the step that would spend more")
     noise_analysis: NoiseAnalysis | None = Field(None, description="other noise on a parameter group: voids the claim")
+    accept: tuple[Acceptance, ...] = Field(
+        (), description="what you state where the code cannot know, recorded in the ledger; errors name the statements"
+    )
     diagnostics: bool = Field(True, description="log figures that are computed from private data, marked as such")
 
     @model_validator(mode="after")

@@ -1,0 +1,31 @@
+"""What an operator may state where the code cannot know: each statement by its name, recorded in the ledger.
+
+A risk that can be seen is an error. Where the operator knows better, or takes the risk, `privacy.accept` names the
+statement. The ledger's header holds its name, and the privacy statement prints its sentence.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+from sottovoce.errors import PrivacyError
+
+Acceptance = Literal["same_names", "unknown_seed_model", "large_delta", "unprotected_runs"]
+
+SENTENCES: Mapping[Acceptance, str] = {
+    "same_names": "speakers of equal names in different stores are different people",
+    "unknown_seed_model": "the seed model's speakers could not be compared with the users, and are other people",
+    "large_delta": "delta is not below 1/K, so that this epsilon promises little",
+    "unprotected_runs": "runs without a guarantee used these users before; this budget does not cover them",
+}
+
+
+def require_accepted(name: Acceptance, accepted: Collection[Acceptance], problem: str, otherwise: str) -> None:
+    """Raise PrivacyError where the operator has not stated this; `problem` and `otherwise` are whole sentences.
+
+    Example: `require_accepted("large_delta", privacy.accept, "delta is 1 and K is 5.", "Choose a smaller delta.")`
+    """
+    if name not in accepted:
+        raise PrivacyError(
+            f"{problem} {otherwise} Or state that {SENTENCES[name]}, which the ledger records: --set "
+            f"privacy.accept=[{name}]."
+        )
