@@ -7,6 +7,8 @@ is an error that suggests the nearest key.
     resolve("tiny", {"seed": 7, "federated": {"optimizer": Lamb(xi=0.01)}}, parse_setting("batching.seconds=60"))
 """
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -101,6 +103,40 @@ class Config(BaseModel):
     randomness: RandomSource = Field(default_factory=RandomSource)
     federated: Federated = Field(default_factory=Federated)
     hardware: Hardware = Field(default_factory=Hardware)
+
+    @property
+    def public_hash(self) -> str:
+        """The SHA-256 of the public part, which a ledger holds."""
+        return public_hash(self.model_dump(mode="json"))
+
+
+# What may be published of a run's configuration: settings, and neither places nor data.
+PUBLIC_SECTIONS = (
+    "seed",
+    "users",
+    "batching",
+    "model",
+    "specaugment",
+    "participation",
+    "privacy",
+    "randomness",
+    "federated",
+)
+_PRIVATE_KEYS = (("privacy", "ledger"),)
+
+
+def public_part(config: Tree) -> Tree:
+    """Return the part of a configuration that may be published."""
+    public = {name: config[name] for name in PUBLIC_SECTIONS if name in config}
+    for section, key in _PRIVATE_KEYS:
+        if section in public:
+            public[section] = {name: value for name, value in public[section].items() if name != key}
+    return public
+
+
+def public_hash(config: Tree) -> str:
+    """Return the SHA-256 of the public part of a configuration."""
+    return hashlib.sha256(json.dumps(public_part(config), sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

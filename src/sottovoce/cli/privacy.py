@@ -292,9 +292,10 @@ def claim(
 
     Example: sotto privacy claim runs/private --cohort-size 204800 --population 69506000
     """
-    from sottovoce.privacy.claims import claim_at, open_account
+    from sottovoce.privacy.claims import claim_at
+    from sottovoce.runs.verification import verified_account
 
-    made = claim_at(open_account(run), cohort_size, population, central_steps, target_delta)
+    made = claim_at(verified_account(run), cohort_size, population, central_steps, target_delta)
     header = made.account.header
     document = {
         "simulated": {"cohort_size": header.cohort_size, "population": header.population, "z": header.z},
@@ -321,9 +322,10 @@ def compose(
     Example: sotto privacy compose runs/first runs/second
     """
     from sottovoce.privacy.accounting import account_for, delta_caution
-    from sottovoce.privacy.claims import composed, open_account
+    from sottovoce.privacy.claims import composed
+    from sottovoce.runs.verification import verified_account
 
-    accounts = [open_account(run) for run in runs]
+    accounts = [verified_account(run) for run in runs]
     spent = composed(accounts)
     delta = min(account.target_delta for account in accounts) if target_delta is None else target_delta
     _note_caution(delta_caution(delta, max(account.header.population for account in accounts)))
@@ -376,9 +378,10 @@ def explain(
     Example: sotto privacy explain runs/private --out statement.md
     """
     from sottovoce.files import written_whole
-    from sottovoce.privacy.claims import open_account, statement
+    from sottovoce.privacy.claims import statement
+    from sottovoce.runs.verification import verified_account
 
-    account = open_account(run)
+    account = verified_account(run)
     text = statement(account)
     if out is not None:
         with written_whole(out) as file:

@@ -5,8 +5,6 @@ resumes. With seeded randomness it then ends with the same bits as a run that wa
 workers.
 """
 
-import hashlib
-import json
 import math
 import time
 from contextlib import closing
@@ -22,14 +20,15 @@ from sottovoce.federated.aggregator import AggregatorContext, MakeAggregator
 from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.process_aggregator import ProcessAggregator
-from sottovoce.federated.seed import describe_seed_model
-from sottovoce.privacy.accounting import delta_caution, pld, rounded_up
+from sottovoce.federated.seed import SeedModel, describe_seed_model
+from sottovoce.privacy.accounting import delta_caution, pld, rdp, rounded_up
 from sottovoce.privacy.epsilons import Epsilons
-from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, epsilon_after, require_same_mechanism
+from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, require_same_mechanism
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.ledger_lines import RunEnd
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import NoiseState
+from sottovoce.privacy.population_ledger import PopulationLedger, place_beside
 from sottovoce.privacy.population_notes import population_notes
 from sottovoce.randomness import stream
 from sottovoce.runs.display import MakeDisplay
@@ -41,7 +40,17 @@ from sottovoce.runs.training import OpenRun, Training, data_hashes, open_run
 # Settings that may differ when a run resumes: none of them changes the steps already taken.
 MAY_CHANGE = (
     *("federated.central_steps", "federated.evaluate_every", "federated.checkpoint_every"),
-    *("data.test", "data.seed_model", "privacy.budget", "privacy.diagnostics", "about", "corpus", "joining", "central"),
+    *(
+        "data.test",
+        "data.seed_model",
+        "privacy.budget",
+        "privacy.ledger",
+        "privacy.diagnostics",
+        "about",
+        "corpus",
+        "joining",
+        "central",
+    ),
 )
 
 
@@ -77,10 +86,19 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
         config.randomness.source,
     )
     _require_possible(mechanism, users)
-    seed_model = "" if run.begun else describe_seed_model(config.data.seed_model, speakers)
-    header = LedgerHeader.of(mechanism, unit=users.unit, seed_model=seed_model, config_hash=_hash(config))
+    seed_model = SeedModel("") if run.begun else describe_seed_model(config, speakers)
+    population = _open_population(config, users) if context.group.leads else None
+    header = LedgerHeader.of(
+        mechanism,
+        unit=users.unit,
+        seed_model=seed_model.description,
+        config_hash=config.public_hash,
+        earlier=seed_model.earlier,
+        population_ledger=None if population is None else population.id,
+    )
     if context.group.leads:
         require_same_mechanism(run.path / LEDGER_FILE, header)
+        _require_marked(run)
     training = Training.begin(
         context,
         may_change=MAY_CHANGE,
@@ -90,11 +108,44 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
     )
     _say_first(training, len(users))
     with closing(training.log):
+        if population is not None:
+            for account in seed_model.accounts:
+                population.charge(account, account.charges.pairs())
+            training.ledger = _open_ledger(training, header, population, speakers)
         engine = _make_engine(training, mechanism, users, header, make_aggregator)
         within_budget = _take_steps(training, engine)
         training.finish()
         if training.progress.step >= context.steps or not within_budget:
             _conclude(training, mechanism, users)
+
+
+def _open_population(config: Config, users: Population) -> PopulationLedger:
+    """Open the ledger that all runs on these users share."""
+    store = users.store.path
+    return PopulationLedger(config.privacy.ledger or place_beside(store), store)
+
+
+def _require_marked(run: Run) -> None:
+    """Raise PrivacyError where the last checkpoint does not name the ledger that its steps were charged to."""
+    checkpoint = run.checkpoint
+    if checkpoint is not None and checkpoint.ledger is None:
+        raise PrivacyError(f"{run.path / 'last'} does not say where its ledger ended: it was changed. Restore it.")
+
+
+def _open_ledger(training: Training, header: LedgerHeader, population: PopulationLedger, users: Population) -> Ledger:
+    """Open the run's ledger; a result that more steps will outdate is removed."""
+    config, run = training.context.resolved.config, training.context.run
+    ledger = Ledger(
+        run.path / LEDGER_FILE,
+        header,
+        training.ledger_mark,
+        budget=config.privacy.budget,
+        population=population,
+        users=users.speakers,
+    )
+    if training.progress.step < config.federated.central_steps:
+        (run.path / Result.FILE).unlink(missing_ok=True)
+    return ledger
 
 
 def _say_first(training: Training, users: int) -> None:
@@ -120,14 +171,10 @@ def _make_engine(
     header: LedgerHeader,
     make_aggregator: MakeAggregator,
 ) -> Engine:
-    """Open the ledger, write the guarantee into the metrics, and return the engine as the last checkpoint left it."""
+    """Write the guarantee into the metrics, and return the engine as the last checkpoint left it."""
     context, done = training.context, training.progress.step
     config, run = context.resolved.config, context.run
-    if context.group.leads:
-        training.ledger = Ledger(run.path / LEDGER_FILE, mechanism, header, training.ledger_mark)
-        if done < config.federated.central_steps:
-            (run.path / Result.FILE).unlink(missing_ok=True)
-    planned = Epsilons(rdp=epsilon_after(mechanism, config.federated.central_steps))
+    planned = Epsilons(rdp=header.epsilon({1: config.federated.central_steps}))
     line: dict[str, Any] = {"guarantee": _guarantee(config, mechanism, planned, users)}
     if config.privacy.diagnostics and len(users) != mechanism.population:
         line["not_private"] = {"users": len(users)}
@@ -164,11 +211,8 @@ def _require_possible(mechanism: Mechanism, users: Population) -> None:
     _ = mechanism.clip_norms
     mechanism.draw_cohort(len(users), stream(0, "trial"))
     mechanism.require_range(math.ceil(mechanism.cohort_size + 6 * math.sqrt(mechanism.cohort_size)))
-    epsilon_after(mechanism, 1)
-
-
-def _hash(config: Config) -> str:
-    return hashlib.sha256(json.dumps(config.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+    if mechanism.privacy.void is None:
+        rdp(mechanism.spent(1), mechanism.privacy.target_delta)
 
 
 def _guarantee(config: Config, mechanism: Mechanism, epsilon: Epsilons, users: Population) -> str:
@@ -228,7 +272,7 @@ def _conclude(training: Training, mechanism: Mechanism, users: Population) -> No
     evaluations = training.record_evaluations()
     if ledger is None:
         return
-    spent = Epsilons(ledger.epsilon, _tight_epsilon(config, mechanism, ledger))
+    spent = Epsilons(ledger.epsilon, _tight_epsilon(config, ledger))
     ledger.note(RunEnd(finished=progress.step, releases=ledger.releases, epsilon_rdp=spent.rdp, epsilon_pld=spent.pld))
     Result(
         steps=progress.step,
@@ -243,8 +287,8 @@ def _conclude(training: Training, mechanism: Mechanism, users: Population) -> No
     ).write(context.run.path)
 
 
-def _tight_epsilon(config: Config, mechanism: Mechanism, ledger: Ledger) -> float | None:
+def _tight_epsilon(config: Config, ledger: Ledger) -> float | None:
     """Return the epsilon of all releases by PLD; None without a guarantee, or where PLD is refused."""
     if ledger.epsilon is None:
         return None
-    return pld(mechanism.spent(ledger.releases), config.privacy.target_delta).epsilon
+    return pld(ledger.spent, config.privacy.target_delta).epsilon

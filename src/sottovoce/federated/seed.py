@@ -1,58 +1,135 @@
 """The seed model of a federated run: who it was trained on, as far as that can be known.
 
-The guarantee is about what a run releases. It says nothing of what its seed model reveals, so a seed model that was
-trained on some of the users voids it: that is an error wherever it can be seen.
+The guarantee is about what a run releases. It says nothing of what its seed model reveals. A seed model that was
+trained on some of the users without noise voids it, which is an error. One that was trained on them by a private run
+adds that run's releases to what is spent. Where nobody can know, the operator must say so, and the ledger records it.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from sottovoce.config import Config
 from sottovoce.data.population import Population
-from sottovoce.data.selection import Selection
 from sottovoce.errors import PrivacyError, SottoError
 from sottovoce.files import sha256_of
 from sottovoce.model.recogniser import model_path
+from sottovoce.privacy.acceptance import require_accepted
+from sottovoce.privacy.claims import open_account
+from sottovoce.privacy.ledger import LEDGER_FILE
+from sottovoce.privacy.ledger_header import UNKNOWN, EarlierRun
+from sottovoce.privacy.population_ledger import RunCharges
 from sottovoce.runs.documents import RunConfig, read_json
+from sottovoce.runs.verification import verify
 
 NONE = "none"
 
 
-def describe_seed_model(checkpoint: Path | None, users: Population) -> str:
-    """Say in a few words what the seed model was trained on; raise PrivacyError where its speakers are users."""
-    if checkpoint is None:
-        return NONE
-    try:
-        model = model_path(checkpoint)
-    except SottoError:
-        return "no longer there, trained on speakers that are not known"
-    digest, begun = sha256_of(model), _begun(model)
-    if begun is None:
-        return f"sha256 {digest}, trained on speakers that are not known"
-    known = True
-    roles = ["train", "dev"] if begun.setting("data.dev") else ["train"]
-    for role in roles:  # the best of its checkpoints was chosen on dev
-        speakers = _speakers_of(begun, role)
-        known = known and speakers is not None
-        common = 0 if speakers is None else _common_speakers(speakers, users)
-        if common:
-            raise PrivacyError(
-                f"The seed model {checkpoint} was made with {common} of the users ({role}): their audio is in it "
-                "without noise. Split the speakers first."
+@dataclass(frozen=True)
+class SeedModel:
+    """The model that a run starts from, as its ledger describes it."""
+
+    description: str
+    earlier: tuple[EarlierRun, ...] = ()  # private runs on the same users, whose releases are part of what is spent
+    accounts: tuple[RunCharges, ...] = ()  # what those runs have charged
+
+
+def describe_seed_model(config: Config, users: Population) -> SeedModel:
+    """Say in a few words what the seed model was trained on.
+
+    Raise PrivacyError where its speakers are users, unless they were protected by noise that adds up with this run's,
+    and where nobody can know who they are, unless the operator states that they are other people.
+    """
+    if config.data.seed_model is None:
+        return SeedModel(NONE)
+    return _Origin(config, users).describe(config.data.seed_model)
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Follows a seed model to the speech that it comes from."""
+
+    config: Config
+    users: Population
+
+    def describe(self, checkpoint: Path) -> SeedModel:
+        """Describe a checkpoint, and the seed models before it."""
+        try:
+            model = model_path(checkpoint)
+        except SottoError:
+            return self._unknown(checkpoint, "no longer there, trained on speakers that are not known")
+        digest, run = sha256_of(model), run_of(model)
+        if run is None:
+            return self._unknown(checkpoint, f"sha256 {digest}, trained on speakers that are not known")
+        begun = RunConfig.read(run)
+        seed = SeedModel(f"sha256 {digest}, trained on other speakers")
+        for role in ("train", "dev") if begun.selection("dev", run) else ("train",):  # its best model is chosen on dev
+            speakers = _speakers_of(begun, run, role)
+            if speakers is None:
+                unknown = f"sha256 {digest}, trained on speakers that are no longer there to be compared"
+                seed = self._unknown(checkpoint, unknown)
+            elif common := _common_speakers(speakers, self.users):
+                seed = self._private(checkpoint, run, digest, f"{common} of the users ({role})", role)
+        before = begun.seed_model(run)
+        return seed if before is None or seed.earlier else _after(self.describe(before), seed)
+
+    def _unknown(self, checkpoint: Path, description: str) -> SeedModel:
+        """Return a seed model whose speakers cannot be known, where a guarantee does not suffer or it is accepted."""
+        if self.config.privacy.void is None:
+            require_accepted(
+                "unknown_seed_model",
+                self.config.privacy.accept,
+                f"Nobody can tell whether users are in the seed model {checkpoint}: it is {description}.",
+                "Give a model inside the folder of its run, with its data in place.",
             )
-    before = begun.setting("data.seed_model")
-    earlier = "" if before is None else f"; it began with: {describe_seed_model(Path(before), users)}"
-    what = "other speakers" if known else "speakers that are no longer there to be compared"
-    return f"sha256 {digest}, trained on {what}{earlier}"
+        return SeedModel(description)
+
+    def _private(self, checkpoint: Path, run: Path, digest: str, users: str, role: str) -> SeedModel:
+        """Return a seed model that was trained on users with a guarantee that adds up with this run's, or raise."""
+        if role != "train" or not (run / LEDGER_FILE).exists():
+            raise PrivacyError(
+                f"The seed model {checkpoint} was made with {users}: their audio is in it without noise. Split the "
+                "speakers first."
+            )
+        verify(run)
+        content = open_account(run).content
+        header = content.header
+        for wrong, why in (
+            (not header.guaranteed, f"without a guarantee ({header.guarantee.removeprefix('none: ')})"),
+            (
+                header.simulated and self.config.randomness.source == "secure",
+                "with seeded noise, which can be subtracted",
+            ),
+            (header.unit != f"all audio of one {self._unit}", f"as {header.unit.removeprefix('all audio of ')}"),
+        ):
+            if wrong:
+                raise PrivacyError(f"The seed model {checkpoint} was made with {users}, {why}. Use another seed model.")
+        account = RunCharges(content.run, "", str(run.absolute()), header, content.charges)
+        description = (
+            f"sha256 {digest}, trained on the same users by a private run of {len(content.charges)} releases, which "
+            f"are added; its own seed model: {header.seed_model or UNKNOWN}"
+        )
+        return SeedModel(description, (*header.earlier, content.as_earlier()), (account,))
+
+    @property
+    def _unit(self) -> str:
+        return "synthetic user" if self.config.users.iid else self.users.unit
 
 
-def _speakers_of(begun: RunConfig, role: str) -> Population | None:
+def _after(before: SeedModel, seed: SeedModel) -> SeedModel:
+    """Return a seed model that itself began with another."""
+    description = f"{seed.description}; it began with: {before.description}"
+    return SeedModel(description, before.earlier, before.accounts)
+
+
+def _speakers_of(begun: RunConfig, run: Path, role: str) -> Population | None:
     """Return the speakers that a run was trained or evaluated on; None where that can no longer be known."""
-    selection = begun.setting(f"data.{role}")
+    selection = begun.selection(role, run)
     if selection is None:
         return None
     try:
-        speakers = Selection(**selection).open()
+        speakers = selection.open()
     except SottoError:
         return None
     dealt = role == "train" and begun.setting("users.iid")
@@ -61,8 +138,8 @@ def _speakers_of(begun: RunConfig, role: str) -> Population | None:
     return speakers if same else None
 
 
-def _begun(model: Path) -> RunConfig | None:
-    """Return the configuration of the run that a model lies in: RUN/last/model.safetensors, or below checkpoints.
+def run_of(model: Path) -> Path | None:
+    """Return the folder of the run that a model lies in: RUN/last/model.safetensors, or below checkpoints.
 
     A config.json of something else than a run says nothing.
     """
@@ -70,7 +147,7 @@ def _begun(model: Path) -> RunConfig | None:
         if (folder / RunConfig.FILE).is_file():
             content = read_json(folder / RunConfig.FILE)
             ours = isinstance(content, dict) and isinstance(content.get("config"), dict)
-            return RunConfig.read(folder) if ours else None
+            return folder if ours else None
     return None
 
 

@@ -6,6 +6,7 @@ from sottovoce.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from sottovoce.privacy.accounting import Event, Spent, pld, rdp
+    from sottovoce.privacy.chain import Mark
     from sottovoce.privacy.claims import (
         Account,
         Claim,
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     )
     from sottovoce.privacy.clipping import add_clipped_, clip_factors
     from sottovoce.privacy.epsilons import Epsilons
-    from sottovoce.privacy.ledger import Ledger, Mark, read_ledger
+    from sottovoce.privacy.ledger import Ledger, read_ledger
     from sottovoce.privacy.ledger_header import LedgerHeader
     from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
     from sottovoce.privacy.noise import AnyNoise, Gaussian, IndependentNoise, NoiseMechanism, NoiseState
@@ -67,10 +68,11 @@ __getattr__ = lazy_names(
     __name__,
     {
         "accounting": "Event Spent pld rdp",
+        "chain": "Mark",
         "claims": "Account Claim RunClaim claim_at claim_for composed open_account statement",
         "clipping": "add_clipped_ clip_factors",
         "epsilons": "Epsilons",
-        "ledger": "Ledger Mark read_ledger",
+        "ledger": "Ledger read_ledger",
         "ledger_header": "LedgerHeader",
         "mechanism": "Mechanism plain_mechanism",
         "noise": "AnyNoise Gaussian IndependentNoise NoiseMechanism NoiseState",

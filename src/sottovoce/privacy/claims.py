@@ -22,9 +22,10 @@ from sottovoce.privacy.accounting import (
     short_exponents,
     short_number,
 )
+from sottovoce.privacy.charges import Charges
 from sottovoce.privacy.epsilons import NOBODY_PROTECTED, Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, LedgerContent, read_ledger
-from sottovoce.privacy.ledger_header import LedgerHeader
+from sottovoce.privacy.ledger_header import UNKNOWN, LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
 from sottovoce.privacy.privacy_options import Sampling
 
@@ -57,14 +58,14 @@ class Account:
 
     @property
     def spent(self) -> Spent:
-        """What all releases of the run cost; raises where it has no guarantee."""
-        return self.spent_after(self.releases)
+        """What the run has spent, its seed model's releases on the same users included; raises without a guarantee."""
+        return self._guaranteed.spent_on(self.content.charges.repetitions)
 
-    def spent_after(self, releases: int) -> Spent:
-        """Return what the first releases cost."""
+    @property
+    def _guaranteed(self) -> LedgerHeader:
         if not self.header.guaranteed:
             raise PrivacyError(f"{self.run} has no epsilon: {self.header.guarantee}.")
-        return self.header.spent(releases)
+        return self.header
 
     @property
     def target_delta(self) -> float:
@@ -155,7 +156,9 @@ def claim_at(
 ) -> RunClaim:
     """Return the claim of a run at other sizes; by default with as many releases and the same delta."""
     releases = account.releases if central_steps is None else central_steps
-    _ = account.spent_after(releases)  # raises without a guarantee
+    _ = account.spent  # raises without a guarantee
+    if account.header.earlier:
+        raise PrivacyError(f"{account.run} starts from a private run on the same users: claim at other sizes for both.")
     delta = account.target_delta if target_delta is None else target_delta
     require_delta(delta)
     mechanism = account.header.at(cohort_size, population, str(account.run))
@@ -163,11 +166,25 @@ def claim_at(
 
 
 def composed(accounts: Sequence[Account]) -> Spent:
-    """Return what several runs on one population spend together."""
+    """Return what several runs on one population spend together, each release counted once.
+
+    Copies of a run share the releases before they were copied, and a run that starts from the model of another holds
+    the other's releases.
+    """
     units = {account.header.unit for account in accounts}
     if len(units) > 1:
         raise PrivacyError(f"These runs protect different things, which do not add up: {', '.join(sorted(units))}.")
-    return sum((account.spent for account in accounts), Spent({}))
+    _ = [account.spent for account in accounts]  # raises without a guarantee
+    charges: dict[str, Charges] = {}
+    headers = {account.content.run: account.header for account in accounts}
+    for account in accounts:
+        known = charges.setdefault(account.content.run, Charges())
+        for step, aggregate in account.content.charges.pairs():
+            known.add(step, aggregate)
+    ends = {head for account in accounts for head in account.content.hashes}
+    earlier = {run.head: run for account in accounts for run in account.header.earlier if run.head not in ends}
+    own = (header.own_cost(charges[run].repetitions) for run, header in headers.items())
+    return sum((*own, *(run.spent for run in earlier.values())), Spent({}))
 
 
 def true_positives(spent: Spent, false_positives: float) -> float | None:
@@ -260,7 +277,12 @@ def _mechanism(account: Account) -> str:
         f"Noise: {header.noise_mechanism.name.capitalize()}, once per release, sigma_dp = {_number(header.sigma_dp)} "
         f"(std of the average in units of C), z = {_number(header.z)} times what one user can change; {header.noise}.",
         f"Composition: {account.releases} releases of this mechanism, adaptively chosen.",
-        f"Seed model: {header.seed_model or 'none'}.",
+        *(
+            f"Before: {run.releases} releases on the same users by the run that the seed model comes from, with z = "
+            f"{_number(run.z)} and q = {_number(run.sampling_prob)}; they are part of every epsilon here."
+            for run in header.earlier
+        ),
+        f"Seed model: {header.seed_model or UNKNOWN}.",
         f"Code: {header.code}; configuration sha256 {header.config}.",
     ]
     lines += [f"Stated by the operator: {SENTENCES[name]}." for name in header.accepted]

@@ -1,42 +1,37 @@
 """The ledger of a run: every release, charged before anyone sees it, in a chain of hashes that reveals any change.
 
-    RUN/ledger.jsonl    a header (`ledger_header.py`), then a line for every release, every resumption with other
-                        settings and every end (`ledger_lines.py`); `previous` in each is the hash of the line before
+    RUN/ledger.jsonl    a header (`ledger_header.py`), then a line for every release, every checkpoint, every resumption
+                        with other settings and every end (`ledger_lines.py`); `previous` in each is the hash of the
+                        line before (`chain.py`)
 
 Guarantees:
 - a line is on disk before any model, metric or checkpoint that depends on its step is written;
 - the ledger holds nothing of the sum before noise: `aggregate` is the hash of the noised sum, if there is noise;
-- every checkpoint holds the length of the ledger and the hash of its last line, so a line that was cut off, changed or
-  removed is detected; an incomplete line at the end, left by a killed process, is cut off;
-- a step that is repeated after a kill is matched with its line. The same noised sum is not charged twice. A different
-  sum never gets noise that was used before: the noise is drawn again, and a second release of the step is charged.
+- every checkpoint holds the length of the ledger and the hash of its last line, and the ledger holds the hash of every
+  checkpoint's model, so a line that was cut off, changed or removed is detected, and so is another model; an incomplete
+  line at the end, left by a killed process, is cut off;
+- a release is charged to the population's ledger (`population_ledger.py`) before it is charged here;
+- a step that is repeated after a kill, or by a copy of the run, is matched with its release. The same noised sum is not
+  charged twice. A different sum never gets noise that was used before: the noise is drawn again, and a second release
+  of the step is charged.
 """
 
-import hashlib
-import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from sottovoce.errors import PrivacyError
-from sottovoce.files import sync_folder
-from sottovoce.privacy.accounting import rdp
-from sottovoce.privacy.ledger_header import LedgerHeader
-from sottovoce.privacy.ledger_lines import Changes, Entry, Release, Resumption, RunEnd, read_entry
-from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.privacy.accounting import Spent, rdp
+from sottovoce.privacy.chain import EMPTY, Mark, append, read_lines, whole_lines
+from sottovoce.privacy.charges import Charges
+from sottovoce.privacy.ledger_header import EarlierRun, LedgerHeader
+from sottovoce.privacy.ledger_lines import Changes, Entry, Release, Resumption, RunEnd, Saved, read_entry
+from sottovoce.privacy.population_ledger import PopulationLedger, RunCharges
+from sottovoce.privacy.privacy_options import Budget
 
 LEDGER_FILE = "ledger.jsonl"
-_START = "0" * 64  # what the header names as the line before it
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A place in a ledger: how many lines it has, and the hash of the last of them."""
-
-    lines: int
-    head: str
 
 
 @dataclass(frozen=True)
@@ -48,6 +43,11 @@ class LedgerContent:
     hashes: tuple[str, ...]  # of all lines, the header's first
 
     @property
+    def run(self) -> str:
+        """The hash of the header, by which copies of a run are recognised."""
+        return self.hashes[0]
+
+    @property
     def releases(self) -> tuple[Release, ...]:
         """All releases, in order."""
         return releases_in(self.entries)
@@ -56,6 +56,34 @@ class LedgerContent:
     def changes(self) -> tuple[Changes, ...]:
         """The changes of code, configuration and seed model that the run was resumed with."""
         return tuple(entry.now for entry in self.entries if isinstance(entry, Resumption))
+
+    @cached_property
+    def charges(self) -> Charges:
+        """The releases, each counted once."""
+        return Charges((release.step, release.aggregate) for release in self.releases)
+
+    def as_earlier(self) -> EarlierRun:
+        """Return the run as one that another run on the same users starts from; raise where it has no guarantee."""
+        header = self.header
+        if header.adjacency is None:
+            raise PrivacyError(f"There is no epsilon: {header.guarantee.removeprefix('none: ')}.")
+        return EarlierRun(
+            run=self.run,
+            head=self.mark.head,
+            adjacency=header.adjacency,
+            sampling_prob=header.sampling_prob,
+            z=header.z,
+            noise=header.noise,
+            sampler_epsilon=header.sampler_epsilon,
+            repetitions=dict(self.charges.repetitions),
+            noise_mechanism=header.noise_mechanism,
+        )
+
+    @property
+    def config(self) -> str:
+        """The hash of the configuration that the run was last resumed with."""
+        changed = [change.config for change in self.changes if change.config]
+        return changed[-1] if changed else self.header.config
 
     @property
     def mark(self) -> Mark:
@@ -70,10 +98,6 @@ class LedgerContent:
         """Return the entries that were written before a mark."""
         return self.entries[: mark.lines - 1]
 
-    def after(self, mark: Mark) -> tuple[Entry, ...]:
-        """Return the entries that were written after a mark."""
-        return self.entries[mark.lines - 1 :]
-
 
 def releases_in(entries: Iterable[Entry]) -> tuple[Release, ...]:
     """Return those of the entries that are releases."""
@@ -83,29 +107,45 @@ def releases_in(entries: Iterable[Entry]) -> tuple[Release, ...]:
 class Ledger:
     """The ledger of one run, open for charging. Only the leading process has it."""
 
-    def __init__(self, path: Path, mechanism: Mechanism, header: LedgerHeader, saved: Mark | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        header: LedgerHeader,
+        saved: Mark | None,
+        *,
+        budget: Budget | None = None,
+        population: PopulationLedger | None = None,
+        users: Iterable[str] = (),
+    ) -> None:
         """Begin a ledger, or resume it after the checkpoint that holds the mark `saved`.
 
-        Raise PrivacyError where it belongs to another mechanism, or was changed.
+        `users` are the names of those whose ledger `population` is. Raise PrivacyError where the run's ledger belongs
+        to another mechanism or was changed, and where the population's is older than the run's.
         """
         self._path = path
-        self._mechanism = mechanism
-        self._allowed = releases_allowed(mechanism)
-        self._again: dict[int, list[str]] = {}  # by step: what was charged after the last checkpoint
+        self._budget = budget
+        self._population = population
         content = read_ledger(path, repair=True) if path.exists() else None
         if content is None:
             if saved is not None:
                 raise PrivacyError(f"{path} is missing, but a checkpoint names {saved.lines} lines of it. Restore it.")
-            self._lines, self._head, self.releases = 0, _START, 0
-            self._append(header.line())
-            return
+            mark = append(path, EMPTY, header.line())
+            content = LedgerContent(header, (), (mark.head,))
         require_same_mechanism(path, header)
         if saved is not None and not content.holds(saved):
             raise PrivacyError(f"{path} is not the ledger that the last checkpoint was saved with. Restore it.")
-        self._lines, self._head = content.mark.lines, content.mark.head
-        self.releases = len(content.releases)
-        for release in releases_in(content.entries if saved is None else content.after(saved)):
-            self._again.setdefault(release.step, []).append(release.aggregate)
+        self._header, self.mark = content.header, content.mark
+        self._charges = content.charges
+        self._saved = {entry for entry in content.entries if isinstance(entry, Saved)}
+        if budget is not None:
+            self._header.own_cost({})  # raises without a guarantee
+        place = str(path.parent.absolute())
+        hashed = "" if population is None else population.users_hash(users)
+        self._run = RunCharges(content.run, hashed, place, self._header, self._charges)
+        if population is not None:
+            population.require_known(self._run)
+            if budget is not None:
+                population.require_sum(self._header)
         self._note_changes(content, header)
 
     def _note_changes(self, content: LedgerContent, header: LedgerHeader) -> None:
@@ -119,9 +159,19 @@ class Ledger:
             self.note(Resumption(now=Changes(**changed)))
 
     @property
-    def mark(self) -> Mark:
-        """Where the ledger stands."""
-        return Mark(self._lines, self._head)
+    def releases(self) -> int:
+        """The number of releases."""
+        return len(self._charges)
+
+    @property
+    def spent(self) -> Spent:
+        """What all releases cost; raises where there is no guarantee."""
+        return self._header.spent_on(self._charges.repetitions)
+
+    @property
+    def epsilon(self) -> float | None:
+        """Epsilon of all releases, by RDP; None without a guarantee."""
+        return self._header.epsilon(self._charges.repetitions)
 
     def charge(self, step: int, attempt: int, aggregate: str) -> bool:
         """Charge a release, unless it was charged before; return False where its noise was used on another sum.
@@ -129,75 +179,60 @@ class Ledger:
         `aggregate` is the hash of the noised sum; `attempt` counts the draws of noise for this step, where a repeated
         draw gives the same noise.
         """
-        charged = self._again.get(step, [])
-        if aggregate in charged:
-            return True
-        if self._mechanism.source == "seeded" and attempt < len(charged):
+        known = self._known(step)
+        if aggregate not in known and self._header.simulated and attempt < len(known):
             return False
-        if self._allowed is not None and self.releases >= self._allowed:
-            raise PrivacyError(f"The privacy budget allows {self._allowed} releases, and all of them were made.")
-        self.releases += 1
-        self._append(Release(release=self.releases, step=step, epsilon=self.epsilon, aggregate=aggregate).line())
-        self._again.setdefault(step, []).append(aggregate)
+        if self._population is not None:
+            self._population.charge(self._run, [(step, aggregate)], self._require_within_budget)
+        elif aggregate not in known and self._budget is not None:
+            self._require_within_budget(self._spent_with(step, aggregate))
+        if aggregate not in self._charges.of(step):
+            self._charges.add(step, aggregate)
+            line = Release(release=self.releases, step=step, epsilon=self.epsilon, aggregate=aggregate)
+            self.mark = append(self._path, self.mark, line.line())
         return True
 
     def repeats(self, step: int, aggregate: str) -> bool:
-        """Return whether a release of this step was charged before a kill, with another noised sum."""
-        charged = self._again.get(step, [])
-        return bool(charged) and aggregate not in charged
-
-    @property
-    def epsilon(self) -> float | None:
-        """Epsilon of all releases, by RDP; None without a guarantee."""
-        return epsilon_after(self._mechanism, self.releases)
+        """Return whether this step was released before, with another noised sum."""
+        known = self._known(step)
+        return bool(known) and aggregate not in known
 
     def may_release(self, step: int) -> bool:
         """Return whether the budget allows a release of this step, or has paid for it already."""
-        paid = step in self._again and self._mechanism.source == "seeded"  # secure noise is charged again
-        return self._allowed is None or self.releases < self._allowed or paid
+        paid = bool(self._known(step)) and self._header.simulated  # secure noise is charged again
+        return paid or self._budget is None or self._within_budget(self._spent_with(step, ""))
 
     def note(self, entry: Resumption | RunEnd) -> None:
         """Add a line that is not a release."""
-        self._append(entry.line())
+        self.mark = append(self._path, self.mark, entry.line())
 
-    def _append(self, document: dict[str, Any]) -> None:
-        line = {"previous": self._head, **document}
-        created = not self._path.exists()
-        text = _encoded(line)
-        with self._path.open("ab") as file:
-            file.write(text + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if created:
-            sync_folder(self._path.parent)
-        self._head = _hash(text)
-        self._lines += 1
+    def note_model(self, step: int, model: str) -> None:
+        """Write down the hash of the model that a checkpoint after `step` steps will hold, unless it is there."""
+        entry = Saved(saved=step, model=model)
+        if entry not in self._saved:
+            self._saved.add(entry)
+            self.mark = append(self._path, self.mark, entry.line())
 
+    def _known(self, step: int) -> frozenset[str]:
+        """Return the sums that this run or a copy of it has released for a step."""
+        copies = frozenset[str]() if self._population is None else self._population.released(self._run, step)
+        return self._charges.of(step) | copies
 
-def epsilon_after(mechanism: Mechanism, releases: int) -> float | None:
-    """Return epsilon after this many releases, by RDP; None without a guarantee."""
-    if mechanism.privacy.void is not None:
-        return None
-    return rdp(mechanism.spent(releases), mechanism.privacy.target_delta).epsilon
+    def _spent_with(self, step: int, aggregate: str) -> Spent:
+        """Return what will have been spent on the users after one more release."""
+        if self._population is not None:
+            return self._population.spent_with(self._run, (step, aggregate))
+        return self._header.spent_on(Charges((*self._charges.pairs(), (step, aggregate))).repetitions)
 
+    def _within_budget(self, spent: Spent) -> bool:
+        if self._budget is None:
+            return True
+        delta = self._budget.target_delta or self._header.target_delta
+        return rdp(spent, delta).epsilon <= self._budget.epsilon
 
-def releases_allowed(mechanism: Mechanism) -> int | None:
-    """Return how many releases a budget allows, by RDP; None without a budget."""
-    budget = mechanism.privacy.budget
-    if budget is None:
-        return None
-    delta = budget.target_delta or mechanism.privacy.target_delta
-
-    def within(releases: int) -> bool:
-        return rdp(mechanism.spent(releases), delta).epsilon <= budget.epsilon
-
-    low, high = 0, 1
-    while high < 2**40 and within(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if within(middle) else (low, middle)
-    return low
+    def _require_within_budget(self, spent: Spent) -> None:
+        if not self._within_budget(spent):
+            raise PrivacyError("Another release would spend more than privacy.budget allows. Nothing was released.")
 
 
 def read_ledger(path: Path, *, repair: bool = False) -> LedgerContent | None:
@@ -207,40 +242,15 @@ def read_ledger(path: Path, *, repair: bool = False) -> LedgerContent | None:
     out; `repair` cuts it off.
     """
     data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
+    whole = whole_lines(data)
     if len(whole) < len(data) and repair:
         os.truncate(path, len(whole))
-    texts = whole.split(b"\n")[:-1]
-    if not texts:
+    lines, hashes = read_lines(whole, EMPTY, path)
+    if not lines:
         return None
-    hashes = tuple(map(_hash, texts))
-    first, *others = [
-        _document(text, previous, path, number)
-        for number, (text, previous) in enumerate(zip(texts, (_START, *hashes), strict=False), 1)
-    ]
-    header = LedgerHeader.read(first, path)
-    return LedgerContent(header, tuple(read_entry(line, path, number) for number, line in enumerate(others, 2)), hashes)
-
-
-def _document(text: bytes, previous: str, path: Path, number: int) -> dict[str, Any]:
-    """Return one line, which must name the hash of the line before it and be written as `_encoded` writes it."""
-    try:
-        line = json.loads(text)
-        follows = isinstance(line, dict) and line.get("previous") == previous and _encoded(line) == text
-    except ValueError:  # not JSON, or not a finite number
-        follows = False
-    if not follows:
-        raise PrivacyError(f"{path}: line {number} does not follow from the one before it. It was changed.")
-    return dict(line)
-
-
-def _hash(text: bytes) -> str:
-    """Return the hash that the next line names."""
-    return hashlib.sha256(text).hexdigest()
-
-
-def _encoded(line: Mapping[str, Any]) -> bytes:
-    return json.dumps(line, ensure_ascii=False, allow_nan=False).encode()
+    header = LedgerHeader.read(lines[0], path)
+    entries = tuple(read_entry(line, path, number) for number, line in enumerate(lines[1:], 2))
+    return LedgerContent(header, entries, hashes)
 
 
 def require_same_mechanism(path: Path, header: LedgerHeader) -> None:
@@ -249,8 +259,9 @@ def require_same_mechanism(path: Path, header: LedgerHeader) -> None:
     if content is None:
         return
     begun, now = content.header, header
+    free = {*Changes.model_fields} if now.seed_model else {*Changes.model_fields, "earlier"}  # it comes with the seed
     for key in LedgerHeader.model_fields:
-        if key not in Changes.model_fields and getattr(begun, key) != getattr(now, key):
+        if key not in free and getattr(begun, key) != getattr(now, key):
             raise PrivacyError(
                 f"{path} was begun with {key}={getattr(begun, key)}, not {getattr(now, key)}: a run keeps its "
                 "mechanism. Choose another --run."

@@ -8,16 +8,50 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.acceptance import Acceptance
-from sottovoce.privacy.accounting import Adjacency, Spent
+from sottovoce.privacy.accounting import Adjacency, Spent, rdp
+from sottovoce.privacy.charges import Repetitions, cost
 from sottovoce.privacy.ledger_lines import read_line
 from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
 from sottovoce.privacy.noise import AnyNoise, Gaussian
 from sottovoce.privacy.privacy_options import ClippingName, RuleName, Sampling
 from sottovoce.version import VERSION
 
-FORMAT = "sottovoce-ledger-1"
+FORMAT = "sottovoce-ledger-2"
+EARLIER_FORMAT = "sottovoce-ledger-1"
 SECURE = "secure"
+UNKNOWN = "unknown"  # what a header that names no seed model says of it
 SIMULATION = "seeded: a simulation"
+
+
+class EarlierRun(BaseModel):
+    """A run on the same users whose model this run started from: its releases are part of what this run has spent."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run: str  # the hash of its ledger's header
+    head: str  # the hash of its ledger's last line when its model was taken
+    adjacency: Adjacency
+    sampling_prob: float
+    z: float
+    noise: str
+    sampler_epsilon: float | None
+    repetitions: dict[int, int]  # see `charges.py`
+    noise_mechanism: AnyNoise = Gaussian()
+
+    @property
+    def simulated(self) -> bool:
+        """Whether cohorts and noise came from a seed."""
+        return self.noise != SECURE
+
+    @property
+    def releases(self) -> int:
+        """The number of its releases."""
+        return sum(times * steps for times, steps in self.repetitions.items())
+
+    @property
+    def spent(self) -> Spent:
+        """What its releases cost."""
+        return cost(self, self.repetitions)
 
 
 class LedgerHeader(BaseModel):
@@ -47,14 +81,26 @@ class LedgerHeader(BaseModel):
     z: float
     noise: str  # SECURE or SIMULATION
     sampler_epsilon: float | None
+    parameters: int  # D, how many numbers a release has
     seed_model: str
     code: str = f"sottovoce {VERSION}"
     config: str  # a hash of the configuration
     noise_mechanism: AnyNoise = Gaussian()  # left out of the file where it is the Gaussian
     accepted: tuple[Acceptance, ...] = ()  # what the operator stated; left out of the file where it is nothing
+    earlier: tuple[EarlierRun, ...] = ()  # runs on the same users that the seed model comes from; left out likewise
+    population_ledger: str | None = None  # the id of the ledger that all runs on these users share; left out likewise
 
     @classmethod
-    def of(cls, mechanism: Mechanism, *, unit: str, seed_model: str, config_hash: str) -> "LedgerHeader":
+    def of(
+        cls,
+        mechanism: Mechanism,
+        *,
+        unit: str,
+        seed_model: str,
+        config_hash: str,
+        earlier: tuple[EarlierRun, ...] = (),
+        population_ledger: str | None = None,
+    ) -> "LedgerHeader":
         """Describe a mechanism, and what its releases protect."""
         privacy, participation = mechanism.privacy, mechanism.participation
         guaranteed = privacy.void is None
@@ -80,15 +126,20 @@ class LedgerHeader(BaseModel):
             z=mechanism.z,
             noise=SECURE if mechanism.source == "secure" else SIMULATION,
             sampler_epsilon=mechanism.sampler_epsilon if guaranteed else None,
+            parameters=sum(mechanism.partition.sizes),
             seed_model=seed_model,
             config=config_hash,
             noise_mechanism=privacy.noise,
             accepted=privacy.accept,
+            earlier=earlier,
+            population_ledger=population_ledger,
         )
 
     @classmethod
     def read(cls, line: Mapping[str, Any], path: Path) -> "LedgerHeader":
         """Read the first line of a ledger."""
+        if line.get("ledger") == EARLIER_FORMAT:
+            raise PrivacyError(f"{path} is of an earlier version, whose ledgers do not name models. Train again.")
         if line.get("ledger") != FORMAT:
             raise PrivacyError(f"{path} is not a ledger of the form {FORMAT}.")
         return read_line(cls, line, f"{path}: the header")
@@ -98,8 +149,9 @@ class LedgerHeader(BaseModel):
         written = self.model_dump(mode="json")
         if self.noise_mechanism == Gaussian():
             del written["noise_mechanism"]
-        if not self.accepted:
-            del written["accepted"]
+        empty = [key for key in ("accepted", "earlier", "population_ledger") if not written[key]]
+        for key in empty:
+            del written[key]
         return written
 
     @property
@@ -112,12 +164,23 @@ class LedgerHeader(BaseModel):
         """Whether cohorts and noise came from a seed."""
         return self.noise != SECURE
 
-    def spent(self, releases: int) -> Spent:
-        """Return what this many releases cost; raise where there is no guarantee."""
+    def own_cost(self, repetitions: Repetitions) -> Spent:
+        """Return what this run's own releases cost; raise where there is no guarantee."""
         if self.adjacency is None:
             raise PrivacyError(f"There is no epsilon: {self.guarantee.removeprefix('none: ')}.")
-        events = self.noise_mechanism.spent(self.z, self.sampling_prob, self.adjacency, releases)
-        return Spent(events, releases * (self.sampler_epsilon or 0.0))
+        return cost(self, repetitions)
+
+    def spent_on(self, repetitions: Repetitions) -> Spent:
+        """Return what the run has spent: on its own releases, and on those of the runs its seed model comes from."""
+        return sum((run.spent for run in self.earlier), self.own_cost(repetitions))
+
+    def spent(self, releases: int) -> Spent:
+        """Return what the run has spent after this many steps, each released once."""
+        return self.spent_on({1: releases})
+
+    def epsilon(self, repetitions: Repetitions) -> float | None:
+        """Return epsilon after these releases, by RDP; None without a guarantee."""
+        return rdp(self.spent_on(repetitions), self.target_delta).epsilon if self.guaranteed else None
 
     def at(self, cohort_size: float, population: int, what: str) -> Mechanism:
         """Return the same noise with another cohort size and population; `what` names the run in errors."""

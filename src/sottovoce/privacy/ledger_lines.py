@@ -1,6 +1,7 @@
 """The lines of a ledger after its header, one class per kind: the class writes the line and reads it again.
 
     {"release": 3, "step": 2, "epsilon": ..., "aggregate": ...}                Release
+    {"saved": 3, "model": ...}                                                 Saved: a checkpoint, and its model's hash
     {"now": {"code": ...}}                                                     Resumption, with other code or settings
     {"finished": 20, "releases": 20, "epsilon_rdp": ..., "epsilon_pld": ...}   RunEnd
 
@@ -39,6 +40,13 @@ class Release(_Entry):
     aggregate: str  # the hash of the noised sum
 
 
+class Saved(_Entry):
+    """A checkpoint after `saved` steps, written down before it appears."""
+
+    saved: int = Field(ge=0)
+    model: str  # the SHA-256 of its model's file
+
+
 class Changes(_Entry):
     """The values of a header that may differ when a run resumes; None for those that stay the same."""
 
@@ -70,15 +78,17 @@ class RunEnd(_Entry):
     epsilon_pld: float | None
 
 
-Entry = Release | Resumption | RunEnd
-_KINDS: Mapping[str, type[Entry]] = {"release": Release, "now": Resumption, "finished": RunEnd}
+Entry = Release | Saved | Resumption | RunEnd
+_KINDS: Mapping[str, type[Entry]] = {"release": Release, "saved": Saved, "now": Resumption, "finished": RunEnd}
 
 
 def read_entry(document: Document, path: Path, number: int) -> Entry:
     """Return a line after the header; raise PrivacyError with its number where it is damaged."""
     kinds = [kind for key, kind in _KINDS.items() if key in document]
     if len(kinds) != 1:
-        raise PrivacyError(f"{path}: line {number} is not a release, a resumption or an end. Restore the ledger.")
+        raise PrivacyError(
+            f"{path}: line {number} is not a release, a checkpoint, a resumption or an end. Restore the ledger."
+        )
     return read_line(kinds[0], document, f"{path}: line {number}")
 
 

@@ -1,5 +1,6 @@
 """The options of participation and privacy, apart from torch, so that reading a preset stays fast."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -62,7 +63,7 @@ class NoiseAnalysis(BaseModel):
 
 
 class Budget(BaseModel):
-    """How much a run may spend; it stops before the step that would spend more."""
+    """How much all runs on the same users may spend; a run stops before the step that would spend more."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -99,7 +100,12 @@ class Privacy(BaseModel):
     )
     noise: AnyNoise = Field(default_factory=Gaussian, description="the noise mechanism")
     target_delta: float = Field(1e-9, gt=0, lt=1, description="delta of the (epsilon, delta) claim")
-    budget: Budget | None = Field(None, description="stops the run before the step that would spend more")
+    budget: Budget | None = Field(
+        None, description="stops the run before the step that would spend more, with all runs on the same users"
+    )
+    ledger: Path | None = Field(
+        None, description="the folder of the ledger that all runs on the same users share; null: beside the store"
+    )
     noise_analysis: NoiseAnalysis | None = Field(None, description="other noise on a parameter group: voids the claim")
     accept: tuple[Acceptance, ...] = Field(
         (), description="what you state where the code cannot know, recorded in the ledger; errors name the statements"

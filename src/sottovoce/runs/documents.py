@@ -11,18 +11,19 @@ other versions can be read.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
 
 from sottovoce.config import Config, Tree
+from sottovoce.data.selection import Selection
 from sottovoce.errors import DataError
 from sottovoce.evaluation.scores import Breakdown, Scores
 from sottovoce.files import write_json
+from sottovoce.privacy.chain import Mark
 from sottovoce.privacy.epsilons import Epsilons
-from sottovoce.privacy.ledger import Mark
 
 TrainingKind = Literal["central", "federated"]
 
@@ -89,6 +90,29 @@ class RunConfig(Document):
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
 
+    def with_places(self, run: Path) -> "RunConfig":
+        """Return this document with places of data that do not depend on the current folder.
+
+        A place inside the run's folder is relative to it, so that it moves with the run. Any other is absolute.
+        """
+        places = {key: _map_places(value, lambda place: _stored(place, run)) for key, value in self._data.items()}
+        return self.model_copy(update={"config": {**self.config, "data": places}})
+
+    def selection(self, role: str, run: Path) -> Selection | None:
+        """Return the speech of a role (train, dev or test) of the run in this folder; None where there is none."""
+        stored = self._data.get(role)
+        return None if stored is None else Selection(**_map_places(stored, lambda place: _found(place, run)))
+
+    def seed_model(self, run: Path) -> Path | None:
+        """Return the seed model of the run in this folder; None where there is none."""
+        stored = self._data.get("seed_model")
+        return None if stored is None else Path(_found(stored, run))
+
+    @property
+    def _data(self) -> Mapping[str, Any]:
+        data = self.config.get("data")
+        return data if isinstance(data, Mapping) else {}
+
     def changes(self, other: "RunConfig", may_change: Collection[str]) -> set[str]:
         """Return the keys whose values differ, except for those, or those in sections, that may change."""
         return {
@@ -107,9 +131,27 @@ class RunConfig(Document):
         return self.model_copy(update={"config": Config.model_validate(kept).model_dump(mode="json")})
 
     def with_seed_model(self, seed_model: str | None) -> "RunConfig":
-        """Return this document with another seed model."""
-        config = {**self.config, "data": {**self.config["data"], "seed_model": seed_model}}
+        """Return this document with another seed model, given as a run keeps it."""
+        config = {**self.config, "data": {**self._data, "seed_model": seed_model}}
         return self.model_copy(update={"config": config})
+
+
+def _map_places(value: Any, change: Callable[[str], str]) -> Any:
+    """Return the places of a selection, or one place, changed."""
+    if isinstance(value, Mapping):
+        return {key: _map_places(inner, change) for key, inner in value.items()}
+    return None if value is None else change(str(value))
+
+
+def _stored(place: str, run: Path) -> str:
+    """Return a place as a run keeps it."""
+    absolute, folder = Path(place).absolute(), run.absolute()
+    return str(absolute.relative_to(folder) if absolute.is_relative_to(folder) else absolute)
+
+
+def _found(place: str, run: Path) -> str:
+    """Return where a stored place is."""
+    return str(run.absolute() / place)  # an absolute place stays as it is
 
 
 def _differences(old: Any, new: Any, prefix: str = "") -> set[str]:

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 
 from sottovoce.errors import ConfigError, DataError
-from sottovoce.files import make_folder, sync_folder, written_whole
+from sottovoce.files import make_folder, sha256_of, sync_folder, written_whole
 from sottovoce.open_union import unknown_kind
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
@@ -33,7 +33,7 @@ from sottovoce.runs.documents import Checkpoint, Evaluation, Evaluations, Result
 from sottovoce.runs.metrics_log import MetricsLog
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from torch import Tensor
 
@@ -155,7 +155,8 @@ class Run:
 
     def save(
         self,
-        checkpoint: Checkpoint,
+        checkpoint_of: Callable[[str], Checkpoint],
+        step: int,
         recogniser: Recogniser,
         state: State,
         *,
@@ -164,13 +165,14 @@ class Run:
     ) -> None:
         """Write a checkpoint, make it the last one (and the best), and remove those that are not needed.
 
-        `noise` is the secret state of a noise mechanism: it goes into a file that only its owner can read.
+        `checkpoint_of` is called with the SHA-256 of the model's file and returns the checkpoint's counters. `noise` is
+        the secret state of a noise mechanism: it goes into a file that only its owner can read.
         """
         from safetensors.torch import save  # noqa: PLC0415 - loads torch
 
         from sottovoce.model.recogniser import MODEL_FILE  # noqa: PLC0415 - loads torch
 
-        name = self._free_name(f"{checkpoint.step:08d}")
+        name = self._free_name(f"{step:08d}")
         folder, temporary = self.path / CHECKPOINTS / name, self.path / CHECKPOINTS / f".{name}.tmp"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
@@ -179,7 +181,7 @@ class Run:
             file.write(save({key: vector.cpu() for key, vector in state.vectors.items()}))
         if noise:
             _write_secret(temporary / NOISE_FILE, save({key: vector.cpu() for key, vector in noise.items()}))
-        checkpoint.write(temporary)
+        checkpoint_of(sha256_of(temporary / MODEL_FILE)).write(temporary)
         temporary.rename(folder)
         sync_folder(folder.parent)
         if best:  # first: after a kill in between, the steps since the last checkpoint are repeated, and this too

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sottovoce.privacy.ledger import Mark
+from sottovoce.privacy.chain import Mark
 from sottovoce.runs.documents import Checkpoint
 from sottovoce.runs.metrics_log import MetricsWriter
 

@@ -33,9 +33,10 @@ from sottovoce.files import folder_if_used, only_writer, sha256_of
 from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
 from sottovoce.model.roles import Trainable
 from sottovoce.optim import Optimizer, State
-from sottovoce.privacy.ledger import Ledger, Mark
+from sottovoce.privacy.chain import Mark
+from sottovoce.privacy.ledger import Ledger
 from sottovoce.runs.display import Display, MakeDisplay, NoDisplay, Status
-from sottovoce.runs.documents import Evaluation, RunConfig
+from sottovoce.runs.documents import Checkpoint, Evaluation, RunConfig
 from sottovoce.runs.evaluations import record_evaluations
 from sottovoce.runs.folder import Run
 from sottovoce.runs.metrics_log import MetricsWriter
@@ -137,7 +138,7 @@ class Training:
         if group.leads:
             config = resolved.config.model_dump(mode="json")
             begun = RunConfig(config=config, data=dict(data), sources=dict(resolved.sources))
-            run.begin(begun, {*may_change, *_DATA_PLACES})
+            run.begin(begun.with_places(run.path), {*may_change, *_DATA_PLACES})
         group.barrier()
         checkpoint = run.load(context.recogniser, context.state)
         progress = TrainingProgress() if checkpoint is None else TrainingProgress.at(checkpoint)
@@ -203,10 +204,17 @@ class Training:
             raise DataError(f"The model is not finite after {step} steps. Nothing was overwritten; lower the rates.")
         self.progress = replace(self.progress, saved=step)
         if context.group.leads:
-            mark = None if self.ledger is None else self.ledger.mark
-            checkpoint = self.progress.checkpoint(context.state.steps, mark)
-            context.run.save(checkpoint, context.recogniser, context.state, best=best, noise=self.secret_noise())
+            context.run.save(
+                self._checkpoint, step, context.recogniser, context.state, best=best, noise=self.secret_noise()
+            )
         context.group.barrier()
+
+    def _checkpoint(self, model: str) -> Checkpoint:
+        """Return the counters of a checkpoint whose model has this hash; the ledger names the model first."""
+        if self.ledger is not None:
+            self.ledger.note_model(self.progress.step, model)
+        mark = None if self.ledger is None else self.ledger.mark
+        return self.progress.checkpoint(self.context.state.steps, mark)
 
     def finish(self) -> None:
         """Save the last model and evaluate it, unless that was done.

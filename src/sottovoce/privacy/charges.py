@@ -1,0 +1,91 @@
+"""Charges: the releases of a run, or of copies of it, each counted once, and what they cost.
+
+A release is identified by its step and the hash of its noised sum. Two copies of a run share the releases that were
+made before they were copied; those count once.
+
+A step may be released more than once: after a kill, or by two copies of a run. What that costs depends on the cohort.
+- Secure randomness draws a new cohort each time: k releases of one step are k independent events.
+- Seeded randomness draws the same cohort again. One user then moves k sums at once, so k releases with independent
+  noise are one event whose noise multiplier is z / sqrt(k).
+- Noise with a memory is accounted for as a whole, and never drawn twice for a step: k > 1 is refused.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from sottovoce.errors import PrivacyError
+from sottovoce.privacy.accounting import Adjacency, Spent
+from sottovoce.privacy.noise import AnyNoise, IndependentNoise
+
+Repetitions = Mapping[int, int]  # how many steps were released once, twice, ...
+
+
+class Charges:
+    """The releases made, by step."""
+
+    def __init__(self, releases: Iterable[tuple[int, str]] = ()) -> None:
+        """Count releases, each given by its step and the hash of its noised sum."""
+        self._by_step: dict[int, set[str]] = {}
+        self._repetitions: Counter[int] = Counter()
+        for step, aggregate in releases:
+            self.add(step, aggregate)
+
+    def add(self, step: int, aggregate: str) -> None:
+        """Count a release, unless it was counted before."""
+        known = self._by_step.setdefault(step, set())
+        if aggregate not in known:
+            self._repetitions[len(known)] -= 1
+            known.add(aggregate)
+            self._repetitions[len(known)] += 1
+
+    def of(self, step: int) -> frozenset[str]:
+        """Return the hashes of the sums that were released for a step."""
+        return frozenset(self._by_step.get(step, ()))
+
+    def pairs(self) -> set[tuple[int, str]]:
+        """Return all releases."""
+        return {(step, aggregate) for step, known in self._by_step.items() for aggregate in known}
+
+    @property
+    def repetitions(self) -> Repetitions:
+        """How many steps were released once, twice, and so on."""
+        return {times: steps for times, steps in sorted(self._repetitions.items()) if times > 0 and steps > 0}
+
+    def __len__(self) -> int:
+        """Return the number of releases."""
+        return sum(times * steps for times, steps in self.repetitions.items())
+
+
+class Costly(Protocol):
+    """The mechanism of a run, as far as its releases' cost depends on it."""
+
+    @property
+    def z(self) -> float: ...  # noqa: D102 - the names of a ledger's header
+    @property
+    def sampling_prob(self) -> float: ...  # noqa: D102
+    @property
+    def adjacency(self) -> Adjacency | None: ...  # noqa: D102
+    @property
+    def sampler_epsilon(self) -> float | None: ...  # noqa: D102
+    @property
+    def noise_mechanism(self) -> AnyNoise: ...  # noqa: D102
+    @property
+    def simulated(self) -> bool: ...  # noqa: D102
+
+
+def cost(mechanism: Costly, repetitions: Repetitions) -> Spent:
+    """Return what the releases of one mechanism cost; raise PrivacyError where nothing bounds it."""
+    if mechanism.adjacency is None:
+        raise PrivacyError("There is no epsilon: the mechanism has no guarantee.")
+    noise, releases = mechanism.noise_mechanism, sum(times * steps for times, steps in repetitions.items())
+    independent = isinstance(noise, IndependentNoise)
+    if not independent and any(times > 1 for times in repetitions):
+        raise PrivacyError("A step was released twice with noise that has a memory: there is no epsilon.")
+    same_cohort = repetitions if independent and mechanism.simulated else {1: releases}
+    spent = Spent({}, releases * (mechanism.sampler_epsilon or 0.0))
+    for times, steps in same_cohort.items():
+        z = mechanism.z / math.sqrt(times)
+        spent += Spent(noise.spent(z, mechanism.sampling_prob, mechanism.adjacency, steps))
+    return spent
