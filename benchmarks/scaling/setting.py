@@ -92,7 +92,7 @@ def make_engine(group: Group, setting: Setting) -> Engine:
     ledger = None
     if setting.ledger is not None and group.leads:
         header = LedgerHeader.of(mechanism, unit=users.unit, seed_model="", config_hash="")
-        ledger = Ledger(setting.ledger, mechanism, header, None)
+        ledger = Ledger(setting.ledger, header, None)
     return Engine(
         ProcessAggregator(group, users, recogniser, client, mechanism),
         recogniser,

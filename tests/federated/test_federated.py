@@ -242,10 +242,10 @@ def test_noise_is_drawn_anew_where_it_was_used_on_another_sum(users, tmp_path):
         before = run.theta.clone()
         if with_ledger:
             header = header_of(run.mechanism)
-            run.ledger = Ledger(path, run.mechanism, header, None)
+            run.ledger = Ledger(path, header, None)
             if run.ledger.releases == 0:  # a release of this step with another sum, before a kill
                 run.ledger.charge(0, 0, "f" * 64)
-                run.ledger = Ledger(path, run.mechanism, header, None)
+                run.ledger = Ledger(path, header, None)
         run.step(0, 1.0)
         return (run.theta - before).double()
 
@@ -259,7 +259,7 @@ def test_noise_is_drawn_anew_where_it_was_used_on_another_sum(users, tmp_path):
 def test_nothing_moves_before_the_release_is_charged(users, tmp_path):
     privacy = Privacy(clip_norm=0.01, clipping="dim", sigma_dp=1.0, budget=Budget(epsilon=1e-6))
     run = engine(users, Local(steps=1), privacy, Participation(population=4, cohort_size=2), Sgd(momentum=0.0))
-    run.ledger = Ledger(tmp_path / "ledger.jsonl", run.mechanism, header_of(run.mechanism), None)
+    run.ledger = Ledger(tmp_path / "ledger.jsonl", header_of(run.mechanism), None)
     before = run.theta.clone()
     with pytest.raises(PrivacyError, match="allows 0 releases"):
         run.step(0, 1.0)

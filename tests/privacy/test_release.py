@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ledgers import PARTITION, header_of, mechanism
+from ledgers import checkpoint, header_of, mechanism, opened, recogniser
 from own_noise import Cancelling
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.accounting import Event, rdp
@@ -18,6 +18,7 @@ from sottovoce.privacy.step_noise import NoiseRequest, draw_noise
 from sottovoce.randomness import stream
 from sottovoce.runs.verification import verify
 
+PARTITION = recogniser().flat.partition("tensor")
 D = sum(PARTITION.tensor_sizes)
 
 
@@ -60,7 +61,7 @@ def test_nothing_is_diagnosed_unless_asked_for():
 
 def test_what_the_ledger_refuses_is_not_released(tmp_path):
     mech = mechanism(budget=Budget(epsilon=1e-9))
-    ledger = Ledger(tmp_path / LEDGER_FILE, mech, header_of(mech), None)
+    ledger = Ledger(tmp_path / LEDGER_FILE, header_of(mech), None)
     with pytest.raises(PrivacyError, match="allows 0 releases"):
         released(mech, ledger=ledger)
     assert ledger.releases == 0
@@ -69,7 +70,7 @@ def test_what_the_ledger_refuses_is_not_released(tmp_path):
 def test_noise_with_a_memory_goes_from_release_to_release_and_is_accounted_as_it_says(tmp_path):
     mech = make(Cancelling())
     (tmp_path / "run").mkdir()
-    ledger = Ledger(tmp_path / "run" / LEDGER_FILE, mech, header_of(mech), None)
+    ledger = Ledger(tmp_path / "run" / LEDGER_FILE, header_of(mech), None)
     first = released(mech, 0, ledger=ledger)
     second = released(mech, 1, state=first.noise_state, ledger=ledger)
     alone = released(mech, 1)
@@ -87,10 +88,10 @@ def test_noise_with_a_memory_goes_from_release_to_release_and_is_accounted_as_it
 
 def test_noise_with_a_memory_is_never_drawn_again_for_a_step(tmp_path):
     mech = make(Cancelling())
-    ledger = Ledger(tmp_path / LEDGER_FILE, mech, header_of(mech), None)
+    ledger = Ledger(tmp_path / LEDGER_FILE, header_of(mech), None)
     first = released(mech, 0, ledger=ledger)
     released(mech, 1, state=first.noise_state, ledger=ledger)
-    again = Ledger(tmp_path / LEDGER_FILE, mech, header_of(mech), None)
+    again = Ledger(tmp_path / LEDGER_FILE, header_of(mech), None)
     same = released(mech, 1, state=first.noise_state, ledger=again)  # the same sum: the same release
     assert again.releases == 2
     assert torch.equal(same.average, released(mech, 1, state=first.noise_state).average)
@@ -103,9 +104,9 @@ def test_a_ledger_keeps_its_noise_mechanism(tmp_path):
     for one, other in ((Cancelling(), Gaussian()), (Gaussian(), Cancelling())):
         path = tmp_path / one.name / LEDGER_FILE
         path.parent.mkdir()
-        Ledger(path, make(one), header_of(make(one)), None)
+        Ledger(path, header_of(make(one)), None)
         with pytest.raises(PrivacyError, match="begun with noise_mechanism="):
-            Ledger(path, make(other), header_of(make(other)), None)
+            Ledger(path, header_of(make(other)), None)
 
 
 def test_a_header_is_read_as_it_was_written_and_names_only_noise_that_is_not_the_usual(tmp_path):

@@ -127,8 +127,8 @@ def test_noise_is_used_once_and_in_its_own_step():
 def test_noise_that_the_ledger_refuses_is_taken_back_and_drawn_again(tmp_path):
     wanted = request()
     header = header_of(wanted.mechanism)
-    Ledger(tmp_path / LEDGER_FILE, wanted.mechanism, header, None).charge(3, 0, "f" * 64)
-    ledger = Ledger(tmp_path / LEDGER_FILE, wanted.mechanism, header, None)  # resumed after a kill
+    Ledger(tmp_path / LEDGER_FILE, header, None).charge(3, 0, "f" * 64)
+    ledger = Ledger(tmp_path / LEDGER_FILE, header, None)  # resumed after a kill
     noise, users = draw_noise(wanted), torch.full((D,), 7)
     total = users.clone()
     found = release(3, total, 20 * WEIGHTS, noise=noise, ledger=ledger)

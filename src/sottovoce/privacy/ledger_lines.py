@@ -86,9 +86,7 @@ def read_entry(document: Document, path: Path, number: int) -> Entry:
     """Return a line after the header; raise PrivacyError with its number where it is damaged."""
     kinds = [kind for key, kind in _KINDS.items() if key in document]
     if len(kinds) != 1:
-        raise PrivacyError(
-            f"{path}: line {number} is not a release, a checkpoint, a resumption or an end. Restore the ledger."
-        )
+        raise PrivacyError(f"{path}: line {number} is of no known kind: it could be a charge. Restore the ledger.")
     return read_line(kinds[0], document, f"{path}: line {number}")
 
 
