@@ -183,7 +183,8 @@ class Ledger:
         if aggregate not in known and self._header.simulated and attempt < len(known):
             return False
         if self._population is not None:
-            self._population.charge(self._run, [(step, aggregate)], self._require_within_budget)
+            require = None if self._budget is None else self._require_within_budget
+            self._population.charge(self._run, [(step, aggregate)], require)
         elif aggregate not in known and self._budget is not None:
             self._require_within_budget(self._spent_with(step, aggregate))
         if aggregate not in self._charges.of(step):
