@@ -259,9 +259,9 @@ def test_noise_is_drawn_anew_where_it_was_used_on_another_sum(users, tmp_path):
 def test_nothing_moves_before_the_release_is_charged(users, tmp_path):
     privacy = Privacy(clip_norm=0.01, clipping="dim", sigma_dp=1.0, budget=Budget(epsilon=1e-6))
     run = engine(users, Local(steps=1), privacy, Participation(population=4, cohort_size=2), Sgd(momentum=0.0))
-    run.ledger = Ledger(tmp_path / "ledger.jsonl", header_of(run.mechanism), None)
+    run.ledger = Ledger(tmp_path / "ledger.jsonl", header_of(run.mechanism), None, budget=privacy.budget)
     before = run.theta.clone()
-    with pytest.raises(PrivacyError, match="allows 0 releases"):
+    with pytest.raises(PrivacyError, match="would spend more than privacy.budget allows"):
         run.step(0, 1.0)
     assert torch.equal(run.theta, before)
 

@@ -61,16 +61,15 @@ def test_nothing_is_diagnosed_unless_asked_for():
 
 def test_what_the_ledger_refuses_is_not_released(tmp_path):
     mech = mechanism(budget=Budget(epsilon=1e-9))
-    ledger = Ledger(tmp_path / LEDGER_FILE, header_of(mech), None)
-    with pytest.raises(PrivacyError, match="allows 0 releases"):
+    ledger = opened(tmp_path, mech)
+    with pytest.raises(PrivacyError, match="would spend more than privacy.budget allows"):
         released(mech, ledger=ledger)
     assert ledger.releases == 0
 
 
 def test_noise_with_a_memory_goes_from_release_to_release_and_is_accounted_as_it_says(tmp_path):
     mech = make(Cancelling())
-    (tmp_path / "run").mkdir()
-    ledger = Ledger(tmp_path / "run" / LEDGER_FILE, header_of(mech), None)
+    ledger = opened(tmp_path / "run", mech)
     first = released(mech, 0, ledger=ledger)
     second = released(mech, 1, state=first.noise_state, ledger=ledger)
     alone = released(mech, 1)
@@ -80,6 +79,7 @@ def test_noise_with_a_memory_goes_from_release_to_release_and_is_accounted_as_it
     assert correlation == pytest.approx(-0.5 / (1.25**0.5), abs=0.15)
     # Two releases cost as much as the mechanism says, which is not twice one sampled Gaussian.
     assert ledger.epsilon == rdp({Event(mech.z / 2, 1.0): 1}, 1e-9).epsilon
+    checkpoint(tmp_path / "run", 2, ledger)
     assert verify(tmp_path / "run").epsilon == ledger.epsilon
     account = open_account(tmp_path / "run")
     assert account.header.noise_mechanism == Cancelling()

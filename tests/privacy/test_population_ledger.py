@@ -1,0 +1,196 @@
+"""One ledger for all runs on the same users: copies, several processes, kills, and ledgers that are missing or old."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import stat
+
+import pytest
+
+from ledgers import header_of, mechanism
+from sottovoce.errors import DataError, PrivacyError
+from sottovoce.privacy.accounting import rdp
+from sottovoce.privacy.ledger import LEDGER_FILE, Ledger
+from sottovoce.privacy.population_ledger import WITNESS_FILE, PopulationLedger, place_beside
+from sottovoce.privacy.privacy_options import Budget
+
+
+@pytest.fixture
+def store(tmp_path):
+    folder = tmp_path / "store"
+    folder.mkdir()
+    return folder
+
+
+def population(store):
+    return PopulationLedger(place_beside(store), store)
+
+
+def ledger(folder, store, mech=None, saved=None, users="abc", budget=None, **header):
+    """Open the ledger of a run on the users of a store."""
+    folder.mkdir(exist_ok=True)
+    mech, shared = mech or mechanism(), population(store)
+    named = header_of(mech, population_ledger=shared.id, **header)
+    return Ledger(folder / LEDGER_FILE, named, saved, budget=budget, population=shared, users=users)
+
+
+def charge(opened, *steps, aggregate="{:064x}"):
+    for step in steps:
+        assert opened.charge(step, 0, aggregate.format(step))
+
+
+def total(store):
+    runs = list(population(store).runs.values())
+    return rdp(sum((run.spent for run in runs[1:]), runs[0].spent), 1e-9).epsilon
+
+
+def test_all_runs_on_the_same_users_add_up(store, tmp_path):
+    charge(ledger(tmp_path / "a", store), 0, 1, 2)
+    charge(ledger(tmp_path / "b", store, mechanism(sigma_dp=0.2)), 0, 1)
+    charge(ledger(tmp_path / "c", store, config_hash="1" * 64, users="ab"), 0)
+    assert total(store) == rdp(mechanism().spent(4) + mechanism(sigma_dp=0.2).spent(2), 1e-9).epsilon
+    first, second, third = population(store).runs.values()
+    assert first.users == second.users != third.users  # by the same salt
+    assert [run.place for run in (first, second, third)] == [str(tmp_path / name) for name in "abc"]
+
+
+def test_a_copy_of_a_run_shares_what_was_released_before(store, tmp_path):
+    charge(ledger(tmp_path / "run", store, mechanism("secure")), 0, 1)
+    shutil.copytree(tmp_path / "run", tmp_path / "fork")
+    charge(ledger(tmp_path / "run", store, mechanism("secure")), 2, aggregate="a{:063x}")
+    charge(ledger(tmp_path / "fork", store, mechanism("secure")), 2, 3, aggregate="b{:063x}")
+    (run,) = population(store).runs.values()
+    assert len(run.charges) == 5
+    assert total(store) == rdp(mechanism("secure").spent(5), 1e-9).epsilon
+
+
+def test_a_copy_with_seeded_noise_never_puts_it_on_another_sum(store, tmp_path):
+    charge(ledger(tmp_path / "run", store), 0)
+    shutil.copytree(tmp_path / "run", tmp_path / "fork")
+    charge(ledger(tmp_path / "run", store), 1)
+    fork = ledger(tmp_path / "fork", store)
+    assert not fork.charge(1, 0, "f" * 64)  # the noise of step 1 was used on the sum of the other copy
+    assert fork.charge(1, 1, "e" * 64)
+    same = ledger(tmp_path / "fork", store)
+    charge(same, 1)  # the other copy's own sum: nothing is charged for it again
+    (run,) = population(store).runs.values()
+    assert run.charges.repetitions == {1: 1, 2: 1}
+
+
+def test_the_budget_is_of_all_runs(store, tmp_path):
+    spent = [rdp(mechanism().spent(n), 1e-9).epsilon for n in range(6)]
+    budget = Budget(epsilon=(spent[4] + spent[5]) / 2)
+    charge(ledger(tmp_path / "a", store), 0, 1, 2)
+    second = ledger(tmp_path / "b", store, budget=budget, config_hash="1" * 64)
+    charge(second, 0)
+    assert not second.may_release(1) or spent[4] <= budget.epsilon
+    with pytest.raises(PrivacyError, match="would spend more than privacy.budget allows"):
+        charge(second, 1, 2)
+    third = ledger(tmp_path / "c", store, budget=budget, config_hash="2" * 64)
+    assert not third.may_release(0)
+
+
+def test_a_budget_needs_runs_that_add_up(store, tmp_path):
+    charge(ledger(tmp_path / "void", store, mechanism(sigma_dp=0.0)), 0, 1)
+    budget = Budget(epsilon=10.0)
+    ledger(tmp_path / "free", store)
+    with pytest.raises(PrivacyError, match="1 runs that do not add up with this one") as refused:
+        ledger(tmp_path / "strict", store, budget=budget)
+    assert "privacy.accept=[unprotected_runs]" in str(refused.value)
+    stated = mechanism(accept=("unprotected_runs",))
+    charge(ledger(tmp_path / "stated", store, stated, budget=budget), 0)
+
+
+def test_a_missing_or_older_ledger_is_an_error(store, tmp_path):
+    charge(ledger(tmp_path / "a", store), 0)
+    place = place_beside(store)
+    shutil.copytree(place, tmp_path / "backup")
+    charge(ledger(tmp_path / "a", store), 1)
+    shutil.move(place, tmp_path / "newest")
+    with pytest.raises(PrivacyError, match="is missing, but"):
+        population(store)
+    shutil.copytree(tmp_path / "backup", place)
+    with pytest.raises(PrivacyError, match="is older than what"):
+        population(store)
+    (store / WITNESS_FILE).unlink()  # the run remembers, too
+    with pytest.raises(PrivacyError, match="lacks 1 releases of"):
+        ledger(tmp_path / "a", store)
+    shutil.rmtree(place)
+    with pytest.raises(PrivacyError, match="begun with population_ledger="):
+        ledger(tmp_path / "a", store)
+
+
+def test_a_ledger_that_was_copied_is_refused_and_one_that_was_moved_is_not(store, tmp_path):
+    charge(ledger(tmp_path / "a", store), 0)
+    for name in ("store", "store.privacy"):
+        shutil.copytree(tmp_path / name, tmp_path / "copy" / name)
+    with pytest.raises(PrivacyError, match="is a copy of the ledger in"):
+        population(tmp_path / "copy" / "store")
+    shared = PopulationLedger(place_beside(store), tmp_path / "copy" / "store")  # both stores charge the first one
+    assert shared.id == population(store).id
+    PopulationLedger(tmp_path / "other", None)
+    with pytest.raises(PrivacyError, match="belongs to the ledger in"):
+        PopulationLedger(tmp_path / "other", store)
+    (tmp_path / "moved").mkdir()
+    for name in ("store", "store.privacy"):
+        shutil.move(tmp_path / name, tmp_path / "moved" / name)
+    assert len(population(tmp_path / "moved" / "store").runs) == 1
+
+
+def test_half_a_line_is_cut_off_and_a_changed_one_is_found(store, tmp_path):
+    charge(ledger(tmp_path / "a", store), 0, 1)
+    path = place_beside(store) / "ledger.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"previous": "12')
+    charge(ledger(tmp_path / "a", store), 2)
+    assert path.read_bytes().startswith(whole)
+    assert len(population(store).runs) == 1
+    path.write_bytes(path.read_bytes().replace(b'"step": 1', b'"step": 9'))
+    with pytest.raises(PrivacyError, match="line 5 does not follow"):
+        population(store)
+
+
+def test_only_the_owner_can_read_it_and_it_names_nobody(store, tmp_path):
+    before = os.umask(0)
+    try:
+        charge(ledger(tmp_path / "a", store, users=["Ada Lovelace"]), 0)
+    finally:
+        os.umask(before)
+    place = place_beside(store)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    for path in (*place.iterdir(), store / WITNESS_FILE):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+        assert b"Lovelace" not in path.read_bytes()
+    header = json.loads((tmp_path / "a" / LEDGER_FILE).read_text().splitlines()[0])
+    (run,) = population(store).runs.values()
+    assert run.users not in json.dumps(header)  # the run's ledger is public: nothing in it depends on who the users are
+
+
+def test_a_damaged_witness_or_a_missing_salt_is_one_line(store, tmp_path):
+    charge(ledger(tmp_path / "a", store), 0)
+    salt = place_beside(store) / "salt"
+    kept = salt.read_bytes()
+    salt.unlink()
+    with pytest.raises(PrivacyError, match="salt is missing"):
+        population(store)
+    salt.write_bytes(kept)
+    (store / WITNESS_FILE).write_text("{")
+    with pytest.raises(DataError, match="is damaged"):
+        population(store)
+
+
+def _charge_many(folder, store, name):
+    charge(ledger(folder / name, store, config_hash=name * 64), *range(20))
+
+
+def test_several_processes_charge_at_once(store, tmp_path):
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=_charge_many, args=(tmp_path, store, name)) for name in "123"]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=60)
+        assert process.exitcode == 0
+    runs = population(store).runs.values()
+    assert [len(run.charges) for run in runs] == [20, 20, 20]
