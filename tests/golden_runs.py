@@ -4,7 +4,8 @@
     python tests/golden_runs.py --write  replace those of this machine; a changed digest needs a line in CHANGELOG.md
 
 Three digests are kept of every run: the SHA-256 of `last/model.safetensors`; of the ledger's header, releases and end,
-without hashes that differ between runs or describe the file itself; and of the metrics without times. The bits depend on the type of CPU and on the build of torch, so digests are kept for each machine.
+without hashes that differ between runs or describe the file itself; and of the metrics without times. The bits depend
+on the type of CPU and on the build of torch, so digests are kept for each machine.
 """
 
 import hashlib

@@ -310,6 +310,18 @@ def population_charges(folder: Path) -> list[dict]:
     return [line for line in map(json.loads, lines) if "charge" in line]
 
 
+def test_a_run_whose_checkpoint_names_no_ledger_is_refused(command, tmp_path):
+    assert run(command("run", "federated.central_steps=2", "privacy.sigma_dp=0.0001")).returncode == 0
+    path = tmp_path / "run" / "last" / "checkpoint.json"
+    document = json.loads(path.read_text())
+    del document["ledger"]
+    path.write_text(json.dumps(document))
+    (tmp_path / "run" / "ledger.jsonl").unlink()  # a new ledger would know nothing of the first two steps
+    failed = run(command("run", "federated.central_steps=3", "privacy.sigma_dp=0.0001"))
+    assert "does not say where its ledger ended" in error_line(failed)
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
 def test_a_longer_run_never_shows_an_older_guarantee(command, tmp_path):
     assert run(command("run", "federated.central_steps=3")).returncode == 0
     before = json.loads((tmp_path / "run" / "result.json").read_text())

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ledgers import header_of, mechanism
+from ledgers import charged, header_of, mechanism, opened
 from own_noise import Cancelling
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.accounting import Event, Spent, pld, rdp
@@ -51,8 +51,6 @@ def test_without_a_guarantee_there_is_no_cost():
 
 
 def test_the_ledger_charges_a_repeated_cohort_by_its_noise(tmp_path):
-    from ledgers import charged, opened
-
     mark = charged(tmp_path, 1).mark
     opened(tmp_path, saved=mark).charge(1, 0, "a" * 64)
     again = opened(tmp_path, saved=mark)

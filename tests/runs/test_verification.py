@@ -1,6 +1,7 @@
 """What `verify` binds to a ledger: every model, the configuration, the mechanism, and at least one checkpoint."""
 
 import json
+from hashlib import sha256
 
 import pytest
 
@@ -23,7 +24,7 @@ def edit(path, **changes):
 
 def test_another_model_is_found(run):
     other_model(run / "checkpoints" / "00000004")
-    with pytest.raises(PrivacyError, match="is not the model that .* names after 4 steps"):
+    with pytest.raises(PrivacyError, match=r"is not the model that .* names after 4 steps"):
         verify(run)
 
 
@@ -38,9 +39,9 @@ def test_another_configuration_is_found(run):
     config = json.loads(path.read_text())["config"]
     config["privacy"]["sigma_dp"] = 5.0
     edit(path, config=config)
-    with pytest.raises(PrivacyError, match="is not the configuration that .* names"):
+    with pytest.raises(PrivacyError, match=r"is not the configuration that .* names"):
         verify(run)
-    with pytest.raises(PrivacyError, match="is not the configuration that .* names"):
+    with pytest.raises(PrivacyError, match=r"is not the configuration that .* names"):
         verified_account(run)
 
 
@@ -80,9 +81,7 @@ def test_a_header_that_the_configuration_does_not_give_is_found(tmp_path, key, v
     for line in others:
         append_line(forged, {name: one for name, one in line.items() if name != "previous"})
     lines = (forged / LEDGER_FILE).read_bytes().splitlines()
-    from hashlib import sha256
-
     mark = {"lines": len(lines), "head": sha256(lines[-1]).hexdigest()}
     edit(forged / "checkpoints" / "00000004" / "checkpoint.json", ledger=mark)
-    with pytest.raises(PrivacyError, match="the header says|the configuration and model give|claims epsilon"):
+    with pytest.raises(PrivacyError, match=r"the header says|the configuration and model give|claims epsilon"):
         verify(forged)
