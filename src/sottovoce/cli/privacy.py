@@ -9,6 +9,7 @@ import typer
 
 from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table
+from sottovoce.cli.population_ledger import population as population_command
 from sottovoce.errors import DataError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from sottovoce.privacy.planner import Plan
 
 app = typer.Typer(no_args_is_help=True)
+app.command("population")(population_command)
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a federated run.")]
 SigmaDp = Annotated[float, typer.Option(help="The noise: std of the average, in units of the clip norm C.")]

@@ -16,12 +16,11 @@ from sottovoce.errors import PrivacyError, SottoError
 from sottovoce.files import sha256_of
 from sottovoce.model.recogniser import model_path
 from sottovoce.privacy.acceptance import require_accepted
-from sottovoce.privacy.claims import open_account
 from sottovoce.privacy.ledger import LEDGER_FILE
 from sottovoce.privacy.ledger_header import UNKNOWN, EarlierRun
 from sottovoce.privacy.population_ledger import RunCharges
 from sottovoce.runs.documents import RunConfig, read_json
-from sottovoce.runs.verification import verify
+from sottovoce.runs.verification import verified_account
 
 NONE = "none"
 
@@ -92,8 +91,7 @@ class _Origin:
                 f"The seed model {checkpoint} was made with {users}: their audio is in it without noise. Split the "
                 "speakers first."
             )
-        verify(run)
-        content = open_account(run).content
+        content = verified_account(run).content
         header = content.header
         for wrong, why in (
             (not header.guaranteed, f"without a guarantee ({header.guarantee.removeprefix('none: ')})"),

@@ -131,6 +131,12 @@ class PopulationLedger:
         if witness is not None:
             self._require_witnessed(witness)
 
+    @classmethod
+    def require(cls, place: Path, store: Path) -> None:
+        """Raise DataError where there is neither a ledger nor a store that remembers one: nothing was charged yet."""
+        if not (place / _LINES_FILE).exists() and not (store / WITNESS_FILE).exists():
+            raise DataError(f"There is no ledger in {place}: no federated run has used {store}. Train one first.")
+
     def _require_witnessed(self, witness: _Witness) -> None:
         """Raise PrivacyError where the store remembers another ledger, or a longer one."""
         if witness.ledger != self.id:
@@ -197,6 +203,10 @@ class PopulationLedger:
                 self._append({"run": run.run, "users": run.users, "place": run.place, "header": run.header.line()})
             for step, aggregate in sorted(new) if run.header.guaranteed else ():  # otherwise one line says it all
                 self._append({"charge": run.run, "step": step, "aggregate": aggregate})
+
+    def adopt(self, run: str, header: LedgerHeader, charges: Charges, place: Path) -> None:
+        """Charge the releases of a run that was made with another ledger; who its users were is not known here."""
+        self.charge(RunCharges(run, "", str(place.absolute()), header), charges.pairs())
 
     def released(self, run: RunCharges, step: int) -> frozenset[str]:
         """Return the sums that a run, or a copy of it, has released for a step."""

@@ -1,0 +1,111 @@
+"""sotto privacy population: what all runs on the same users have spent together."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sottovoce.cli.arguments import AsJson
+from sottovoce.cli.console import counted, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from sottovoce.privacy.population_ledger import PopulationLedger, RunCharges
+
+
+def population(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store whose users they are.")],
+    ledger: Annotated[
+        Path | None, typer.Option(help="The ledger's folder (privacy.ledger); beside the store where left out.")
+    ] = None,
+    charge: Annotated[
+        list[Path] | None,
+        typer.Option(help="First charge the releases of a run that was made with another ledger. May be repeated."),
+    ] = None,
+    target_delta: Annotated[float, typer.Option(help="The delta of (epsilon, delta).")] = 1e-9,
+    as_json: AsJson = False,
+) -> None:
+    """Show the ledger of a population: every run on its users, and the epsilon of all of them together.
+
+    The ledger is private: it is for whoever holds the users' data. Copies of a run count once up to where they part.
+
+    Example: sotto privacy population stores/mine
+    """
+    from sottovoce.privacy.population_ledger import PopulationLedger, place_beside
+    from sottovoce.runs.verification import verified_account
+
+    place = ledger or place_beside(store)
+    PopulationLedger.require(place, store)
+    opened = PopulationLedger(place, store)
+    for run in charge or ():
+        content = verified_account(run).content
+        opened.adopt(content.run, content.header, content.charges, run)
+    document = _document(opened, target_delta)
+    if as_json:
+        print_json(document)
+        return
+    rows = [
+        [run["place"], run["users"][:8] or "?", str(run["releases"]), run["guarantee"], _epsilon(run)]
+        for run in document["runs"]
+    ]
+    print_table(f"{opened.place}: all runs on these users", ["run", "users", "releases", "guarantee", "epsilon"], rows)
+    for total in document["totals"]:
+        counts = f"{counted(total['releases'], 'release')} of {counted(total['runs'], 'run')}"
+        together = f"epsilon {_epsilon(total)} at delta {target_delta:g}"
+        note(f"Together: {together}, {counts}; unit: {total['unit']}; adjacency: {total['adjacency']}.")
+    if document["unprotected"]:
+        note(f"{counted(document['unprotected'], 'run')} had no guarantee: no epsilon covers what they reveal.")
+
+
+def _document(opened: "PopulationLedger", target_delta: float) -> dict[str, Any]:
+    from sottovoce.privacy.accounting import Spent
+
+    runs = list(opened.runs.values())
+    groups: dict[tuple[str, str], list[RunCharges]] = {}
+    for run in runs:
+        if run.header.adjacency is not None:
+            groups.setdefault((run.header.unit, run.header.adjacency), []).append(run)
+    return {
+        "ledger": opened.id,
+        "place": str(opened.place),
+        "target_delta": target_delta,
+        "runs": [_run_document(run, target_delta) for run in runs],
+        "totals": [
+            {
+                "unit": unit,
+                "adjacency": adjacency,
+                "runs": len(members),
+                "releases": sum(len(run.charges) for run in members),
+                **_epsilons(sum((run.spent for run in members), Spent({})), target_delta),
+            }
+            for (unit, adjacency), members in groups.items()
+        ],
+        "unprotected": sum(not run.header.guaranteed for run in runs),
+    }
+
+
+def _run_document(run: "RunCharges", target_delta: float) -> dict[str, Any]:
+    header = run.header
+    kind = "none" if not header.guaranteed else "simulation" if header.simulated else "secure"
+    return {
+        "place": run.place,
+        "run": run.run,
+        "users": run.users,
+        "guarantee": kind,
+        "releases": len(run.charges),
+        **(_epsilons(run.spent, target_delta) if header.guaranteed else {"epsilon_rdp": None, "epsilon_pld": None}),
+    }
+
+
+def _epsilons(spent: Any, target_delta: float) -> dict[str, float | None]:
+    from sottovoce.privacy.accounting import account_for
+
+    found = account_for(spent, target_delta).epsilons
+    return {"epsilon_rdp": found.rdp, "epsilon_pld": found.pld}
+
+
+def _epsilon(document: dict[str, Any]) -> str:
+    from sottovoce.privacy.accounting import rounded_up, short_exponents
+    from sottovoce.privacy.epsilons import Epsilons
+
+    tightest = Epsilons(document["epsilon_rdp"], document["epsilon_pld"]).tightest
+    return "-" if tightest is None else short_exponents(rounded_up(tightest))
