@@ -6,8 +6,7 @@ trained on some of the users voids it: that is an error wherever it can be seen.
 
 from pathlib import Path
 
-import numpy as np
-
+from sottovoce.data.overlap import overlap
 from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
 from sottovoce.errors import PrivacyError, SottoError
@@ -75,9 +74,5 @@ def _begun(model: Path) -> RunConfig | None:
 
 
 def _common_speakers(one: Population, other: Population) -> int:
-    """Return how many users of the second population are heard in the first: by row, or by name in another store."""
-    if one.store.info.hash == other.store.info.hash:
-        rows = np.intersect1d(one.all_rows(), other.all_rows())
-        return len({int(user) for user in np.searchsorted(other.store.speaker_offsets, rows, side="right")})
-    names = {one.key_of(user) for user in range(len(one))}
-    return sum(other.key_of(user) in names for user in range(len(other)))
+    """Return how many users of the second population are heard in the first, by name or by audio."""
+    return len(overlap(one, other).speakers)
