@@ -18,6 +18,7 @@ class Overlap:
     """What the second of two populations shares with the first."""
 
     names: Sequence[str]  # of speakers in both, sorted
+    same_store: bool  # so that a name is one speaker
     utterances: int  # of the second, whose audio is in the first, too
     speakers: Sequence[str]  # of the second, who are in the first by name or by audio, sorted
 
@@ -27,4 +28,5 @@ def overlap(one: Population, other: Population) -> Overlap:
     names = sorted({*one.heard()} & {*other.heard()})
     rows = other.all_rows()
     places = places_of_common(one.store.audio_digests[one.all_rows()], other.store.audio_digests[rows])
-    return Overlap(names, len(places), sorted({*names, *other.store.speakers_of(rows[places])}))
+    heard = {*names, *other.store.speakers_of(rows[places])}
+    return Overlap(names, one.store.info.hash == other.store.info.hash, len(places), sorted(heard))
