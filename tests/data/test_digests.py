@@ -13,7 +13,7 @@ from sottovoce.data.corpora import Table
 from sottovoce.data.digests import as_digests, places_of_common
 from sottovoce.data.joining import Joining
 from sottovoce.data.merging import merge
-from sottovoce.data.overlap import overlap
+from sottovoce.data.overlap import overlap_of
 from sottovoce.data.population import Population
 from sottovoce.data.preparation import prepare
 from sottovoce.data.store import DIGESTS, INFO, OLDER_FORMAT, Store
@@ -153,12 +153,12 @@ def test_an_overlap_is_found_by_name_and_by_audio(make_store, make_table, tmp_pa
     renamed = make_table({"ann": 2, "cat": 1}, name="two")
     renamed.write_text(renamed.read_text().replace("\tann\t", "\tanna\t"))
     two = prepare(Table(file=renamed), tmp_path / "two-store", workers=1)
-    found = overlap(Population.of(one), Population.of(two))
+    found = overlap_of(Population.of(one), Population.of(two))
     assert (found.names, found.utterances, found.speakers, found.same_store) == ([], 2, ["anna"], False)
-    found = overlap(Population.of(two), Population.of(one))
+    found = overlap_of(Population.of(two), Population.of(one))
     assert (found.names, found.utterances, found.speakers) == ([], 2, ["ann"])
     three = make_store({"bob": 1}, "three", seconds=2)
-    found = overlap(Population.of(one).iid(0), Population.of(three))
+    found = overlap_of(Population.of(one).iid(0), Population.of(three))
     assert (found.names, found.utterances, found.speakers, found.same_store) == (["bob"], 0, ["bob"], False)
-    found = overlap(Population.of(one, ["ann"]), Population.of(one, ["bob"]))
+    found = overlap_of(Population.of(one, ["ann"]), Population.of(one, ["bob"]))
     assert (found.names, found.utterances, found.speakers, found.same_store) == ([], 0, [], True)

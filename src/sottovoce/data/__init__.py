@@ -3,8 +3,8 @@
     corpora       LibriSpeech, CommonVoice, Table, Lhotse, Synthetic: what to read, and from where
     preparation   `prepare` turns a corpus into a Store; `merge` joins several stores; `Joining` joins short utterances;
                   `upgrade` completes a store of an older version
-    populations   Population: the users of a store; Selection: a store and a list of its speakers; `overlap`: what two
-                  populations have in common
+    populations   Population: the users of a store; Selection: a store and a list of its speakers;
+                  `overlap_of`: what two populations have in common
     splits        `split_by_fraction` and others: two disjoint lists of speakers
     training      Batching: batches by seconds of audio; `draw_cohort`: the users of one central step
     text          TokenSet: the tokens of a language; `normalise`: a transcript as the recogniser learns it
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sottovoce.data.corpora import AnyCorpus, CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
     from sottovoce.data.joining import Joining
     from sottovoce.data.merging import merge
-    from sottovoce.data.overlap import Overlap, overlap
+    from sottovoce.data.overlap import Overlap, overlap_of
     from sottovoce.data.population import Population
     from sottovoce.data.preparation import Request, prepare
     from sottovoce.data.selection import Selection, read_speakers
@@ -63,7 +63,7 @@ __all__ = [
     "draw_cohort",
     "merge",
     "normalise",
-    "overlap",
+    "overlap_of",
     "paper_statistics",
     "poisson_cohort",
     "prepare",
@@ -84,7 +84,7 @@ __getattr__ = lazy_names(
         "corpora": "AnyCorpus CommonVoice Lhotse LibriSpeech Synthetic Table",
         "joining": "Joining",
         "merging": "merge",
-        "overlap": "Overlap overlap",
+        "overlap": "Overlap overlap_of",
         "population": "Population",
         "preparation": "Request prepare",
         "selection": "Selection read_speakers",

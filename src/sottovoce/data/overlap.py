@@ -23,7 +23,7 @@ class Overlap:
     speakers: Sequence[str]  # of the second, who are in the first by name or by audio, sorted
 
 
-def overlap(one: Population, other: Population) -> Overlap:
+def overlap_of(one: Population, other: Population) -> Overlap:
     """Return what two populations have in common; the users of an IID control count as the speakers heard in them."""
     names = sorted({*one.heard()} & {*other.heard()})
     rows = other.all_rows()

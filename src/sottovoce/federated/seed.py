@@ -6,7 +6,7 @@ trained on some of the users voids it: that is an error wherever it can be seen.
 
 from pathlib import Path
 
-from sottovoce.data.overlap import overlap
+from sottovoce.data.overlap import overlap_of
 from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
 from sottovoce.errors import PrivacyError, SottoError
@@ -75,4 +75,4 @@ def _begun(model: Path) -> RunConfig | None:
 
 def _common_speakers(one: Population, other: Population) -> int:
     """Return how many users of the second population are heard in the first, by name or by audio."""
-    return len(overlap(one, other).speakers)
+    return len(overlap_of(one, other).speakers)

@@ -6,7 +6,7 @@ where dev is a user, they would reveal that user.
 
 from collections.abc import Collection, Sequence
 
-from sottovoce.data.overlap import overlap
+from sottovoce.data.overlap import overlap_of
 from sottovoce.data.population import Population
 from sottovoce.errors import DataError
 from sottovoce.privacy.acceptance import Acceptance, require_accepted
@@ -22,7 +22,7 @@ def require_disjoint(
     Speakers of one store raise DataError. Equal names in two stores raise PrivacyError, unless the operator states that
     they are different people, and so does equal audio under different names, unless the operator takes that risk.
     """
-    common = overlap(one, other)
+    common = overlap_of(one, other)
     both = f"{names[0]} and {names[1]}"
     if common.names and common.same_store:
         raise DataError(f"{both} share speaker {_listed(common.names)}. Split the speakers first.")
