@@ -26,6 +26,7 @@ from sottovoce.data.batching import Batching, epoch
 from sottovoce.data.cohort import poisson_cohort
 from sottovoce.data.corpora import Synthetic, Table
 from sottovoce.data.corpora.synthetic import generate
+from sottovoce.data.digests import DIGEST_BYTES
 from sottovoce.data.preparation import prepare
 from sottovoce.data.store import IntArray, MergeRecord, Store, StoreInfo
 from sottovoce.data.text import TokenSet
@@ -144,6 +145,8 @@ def write_silent_store(path: Path, frames: IntArray, utterances_by_speaker: IntA
     np.save(path / names.TOKEN_OFFSETS, token_offsets)
     np.save(path / names.SPEAKER_OFFSETS, speaker_offsets)
     np.save(path / names.TOKENS, np.resize(np.arange(1, 21, dtype=np.uint8), int(token_offsets[-1])))
+    digests = np.random.default_rng(1).integers(256, size=(utterances, 2, DIGEST_BYTES), dtype=np.uint8)
+    np.save(path / names.DIGESTS, digests)
     with (path / names.FEATURES).open("wb") as file:
         file.truncate(int(frame_offsets[-1]) * names.BYTES_PER_FRAME)
     speaker = pc.binary_join_element_wise(

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,8 +83,8 @@ def make_table(tmp_path: Path) -> Callable[..., Path]:
         for speaker, count in counts.items():
             for number in range(count):
                 path = f"{speaker}/{speaker}{number:03d}.flac"
-                seed = hash_of(path)
-                write_audio(tmp_path / name / path, seconds + 0.1 * (seed % 7), seed)
+                length = seconds + 0.1 * (hash_of(path) % 7)
+                write_audio(tmp_path / name / path, length, zlib.crc32(path.encode()))  # no two are equal
                 lines.append(
                     f"{path}\t{speaker}\thello number{' again' * (number % 3)} {'abcdefghij'[number % 10]}\tcalm"
                 )

@@ -35,7 +35,8 @@ from trainings import SMALL_MODEL
 DIGESTS = Path(__file__).parent / "golden" / "runs.json"
 USERS = {"a": 6, "b": 3, "c": 2, "d": 5, "e": 1, "f": 4, "g": 3, "h": 2}
 PARTS = {"train": "abcdef", "dev": "g", "test": "h"}
-_MODEL = (*SMALL_MODEL, "batching.seconds=3")
+# Some recordings of these speakers are equal: their digests are older than the comparison of audio.
+_MODEL = (*SMALL_MODEL, "batching.seconds=3", "privacy.accept=[same_audio]")
 _FEDERATED = (
     *_MODEL,
     *("participation.population=6", "participation.cohort_size=4"),
@@ -127,7 +128,7 @@ def digests(run: Path) -> dict[str, str]:
 
 
 _NOT_COMPARED = {
-    *("config", "previous", "ledger", "parameters", "population_ledger"),
+    *("config", "accepted", "previous", "ledger", "parameters", "population_ledger"),
     *("seconds", "elapsed_seconds", "audio_seconds_per_second"),
 }
 

@@ -205,7 +205,7 @@ def _evaluate_worker(
     from sottovoce.model.recogniser import load_recogniser  # noqa: PLC0415 - loads torch
 
     population = open_speech(speech)
-    columns = group_columns(population.store, by)  # before the model is loaded: a wrong name is found at once
+    columns = group_columns(population, by)  # before the model is loaded: a wrong name is found at once
     recogniser = load_recogniser(model, Hardware().open())
     shown = progress if group.leads else no_progress
     breakdown = evaluate_population(

@@ -157,7 +157,7 @@ def test_bad_input_is_one_line(sotto, make_store, tmp_path):
     words = ["train", "central", "tiny", "--workers", 1]
     assert "data.train is required" in sotto(*words, "--run", tmp_path / "r").error
     same = ["--train", store.path, "--dev", f"{store.path}@{tmp_path}/a.txt"]
-    assert "train and dev share 3 utterances" in sotto(*words, *same, "--run", tmp_path / "r").error
+    assert "train and dev share speaker 'a'" in sotto(*words, *same, "--run", tmp_path / "r").error
     assert (
         "no CUDA device"
         in sotto(*words, "--train", store.path, "--run", tmp_path / "r", "--set", "hardware.device=cuda").error

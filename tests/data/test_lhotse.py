@@ -165,4 +165,7 @@ def test_a_list_of_one_channel_is_that_channel_and_other_lists_are_all_or_nothin
     assert np.allclose(audio["u2"], (left + right) / 2, atol=1e-6)
     assert [one.utterance for one in manifest.rejected] == ["u3"]
     (tmp_path / "r.jsonl").write_text(2 * (json.dumps(recording) + "\n"))
-    assert {one.detail for one in build_manifest(spec.read()).rejected} == {"recording r: two recordings have this id"}
+    assert len(build_manifest(spec.read()).table) == len(manifest.table)  # said twice, the same
+    (tmp_path / "r.jsonl").write_text("\n".join(json.dumps(one) for one in (recording, recording | {"duration": 9})))
+    with pytest.raises(DataError, match="has two recordings named 'r'"):
+        build_manifest(spec.read())

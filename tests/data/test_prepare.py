@@ -84,7 +84,7 @@ def test_damage_is_found(make_store):
         Store.open(store.path)
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": "other"}', '{"format": "sottovoce-store-1"}'])
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": "other"}', '{"format": "sottovoce-store-2"}'])
 def test_a_damaged_store_json_is_one_clear_error(make_store, damage):
     store = make_store({"a": 1})
     (store.path / INFO).write_text(damage)

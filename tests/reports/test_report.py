@@ -425,3 +425,18 @@ def test_tables_and_statements_become_html():
     assert "<h3>Part</h3>" in html
     assert '<div class="scroll" tabindex="0"><table>' in html
     assert "&lt;b&gt;1&lt;/b&gt;" in html
+
+
+def test_the_page_of_a_secure_run_shows_nothing_of_its_users(tmp_path):
+    settings = (*NOISE, "randomness.source=secure", "privacy.diagnostics=true", "participation.population=1234")
+    run = make_run("federated", tmp_path / "secure", make_data(tmp_path), settings)
+    (record,) = read_records([run])
+    hashes = json.loads((run / "config.json").read_text())["data"]
+    assert record.secure
+    assert record.users is None
+    assert not any("not_private" in line for line in (*record.steps, *record.dev_evaluations))
+    page = write_report([run], tmp_path / "page" / "report.html").page.read_text(encoding="utf-8")
+    assert hashes["dev"] in page
+    assert hashes["users"] not in page
+    assert f"<code>{run}</code>" not in page
+    assert "the store has" not in page

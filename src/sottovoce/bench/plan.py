@@ -7,7 +7,7 @@ same key are the same run, whichever benchmark asks for it; a run that is done i
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +18,11 @@ from sottovoce.bench.corpora import find_part
 from sottovoce.bench.preset import Bench, Row, Size, SizeName, load_bench
 from sottovoce.config import Layer, Resolved, Tree, resolve
 from sottovoce.data.population import Population
-from sottovoce.data.selection import Selection, require_disjoint
+from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError
+from sottovoce.privacy.acceptance import Acceptance
 from sottovoce.runs.documents import TrainingKind
+from sottovoce.runs.held_out import require_disjoint
 
 # The sections of a configuration that decide the result of each kind of training, and the keys in them that do not.
 _IN_KEY: Mapping[TrainingKind, tuple[str, ...]] = {
@@ -125,7 +127,6 @@ class BenchRun:
         base = None if origin.seed_model is None else planned[origin.seed_model]
         learnt = {trained_on: selections[trained_on], **({} if base is None else base.learnt)}
         populations = {part: selection.open() for part, selection in selections.items()}
-        _require_unheard(row, learnt, populations, [parts["dev"], parts["test"], *row.also])
         hashes = {part: population.hash for part, population in populations.items()}
         # Central training does not choose its model on dev: it is only evaluated there at the end.
         roles = {"train": trained_on, "dev": parts["dev"] if origin.kind == "federated" else None}
@@ -133,6 +134,8 @@ class BenchRun:
         data: Tree = {role: selections[part] for role, part in used.items()}
         data["seed_model"] = None if base is None else base.folder / "last"
         resolved = configure(size, origin, seed, data)
+        evaluated = [part for part in (parts["dev"], parts["test"], *row.also) if part is not None]
+        _require_unheard(row, learnt, populations, evaluated, resolved.config.privacy.accept)
         key = _key(origin.kind, resolved, {role: hashes[part] for role, part in used.items()}, base)
         return Job(
             bench=self.name,
@@ -180,13 +183,17 @@ def with_models(size: Size, rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _require_unheard(
-    row: Row, learnt: Mapping[str, Selection], populations: Mapping[str, Population], evaluated: Iterable[str | None]
+    row: Row,
+    learnt: Mapping[str, Selection],
+    populations: Mapping[str, Population],
+    evaluated: Iterable[str],
+    accepted: Collection[Acceptance],
 ) -> None:
     """Raise where the model, or a seed model of it, was trained on somebody whom it is evaluated on."""
     heard = {name: populations.get(name) or selection.open() for name, selection in learnt.items()}
-    for part in (part for part in evaluated if part is not None):
+    for part in evaluated:
         for name, population in heard.items():
-            require_disjoint(population, populations[part], (f"{row.name}: {name}", part))
+            require_disjoint(population, populations[part], (f"{row.name}: {name}", part), accepted)
 
 
 def _key(kind: TrainingKind, resolved: Resolved, data: Mapping[str, str], base: Job | None) -> str:

@@ -1,4 +1,4 @@
-"""sotto data: inspect, split and merge stores, and export audio."""
+"""sotto data: inspect, split, merge and upgrade stores, and export audio."""
 
 import io
 from pathlib import Path
@@ -10,7 +10,7 @@ import typer
 
 from sottovoce.cli import populations, prepare
 from sottovoce.cli.arguments import AsJson, Seed, StorePath
-from sottovoce.cli.console import note, print_json, print_table
+from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.cli.statistics import draw_speakers, print_statistics
 from sottovoce.data.audio import BadAudio
 from sottovoce.data.extract import load_audio
@@ -18,6 +18,7 @@ from sottovoce.data.population import Population
 from sottovoce.data.selection import read_speakers
 from sottovoce.data.statistics import statistics_of
 from sottovoce.data.store import IndexRow, Store
+from sottovoce.data.upgrading import upgrade as upgrade_store
 from sottovoce.data.writer import read_rejected
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
@@ -127,6 +128,9 @@ def _show_rejected(store: Store, limit: int, as_json: bool) -> None:
 def export(
     store: StorePath,
     utterance: Annotated[str, typer.Argument(metavar="UTTERANCE", help="An id from `sotto data inspect`.")],
+    speaker: Annotated[
+        str | None, typer.Option("--speaker", help="Whose utterance, where several have the id.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="A .wav or .flac file (default: ID.wav).")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -137,7 +141,7 @@ def export(
     Example: sotto data export stores/an4 fash/an251-fash-b --out yes.wav
     """
     opened = Store.open(store)
-    row = _find(opened, utterance)
+    row = _find(opened, utterance, speaker)
     target = out or Path(utterance.replace("/", "_") + ".wav")
     if target.suffix.lower() not in (".wav", ".flac"):
         raise ConfigError(f"{target} should end in .wav or .flac.")
@@ -159,9 +163,31 @@ def export(
         note(f"{target}: {seconds:.2f} s, {row['text']!r}")
 
 
-def _find(store: Store, utterance: str) -> IndexRow:
-    place = pc.index(store.index(["utterance"])["utterance"], utterance).as_py()
-    if place < 0:
-        raise DataError(f"{store.path} has no utterance {utterance!r}. See `sotto data inspect {store.path}`.")
+def _find(store: Store, utterance: str, speaker: str | None) -> IndexRow:
+    """Return the row of an utterance; an id is unique within a speaker only."""
+    names = store.index(["utterance", "speaker"])
+    wanted = pc.equal(names["utterance"], utterance)
+    places = pc.indices_nonzero(wanted if speaker is None else pc.and_(wanted, pc.equal(names["speaker"], speaker)))
+    if not len(places):
+        of = "" if speaker is None else f" of {speaker!r}"
+        raise DataError(f"{store.path} has no utterance {utterance!r}{of}. See `sotto data inspect {store.path}`.")
+    if len(places) > 1:
+        owners = ", ".join(map(repr, names["speaker"].take(places[:3]).to_pylist()))
+        raise DataError(f"{len(places)} speakers have an utterance {utterance!r}: {owners}. Choose one with --speaker.")
+    place = places[0].as_py()
     row: IndexRow = store.index(rows=slice(place, place + 1)).to_pylist()[0]
     return row
+
+
+@app.command()
+def upgrade(store: StorePath, as_json: AsJson = False) -> None:
+    """Complete a store of an older version; the corpus is not read again.
+
+    Example: sotto data upgrade stores/an4
+    """
+    with ProgressDisplay() as progress:
+        info = upgrade_store(store, progress).info
+    if as_json:
+        print_json({"store": str(store), "format": info.format, "hash": info.hash})
+    else:
+        note(f"{store} is a store of this version ({info.format}).")

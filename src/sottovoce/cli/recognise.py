@@ -64,7 +64,7 @@ def _evaluate_worker(
     from sottovoce.model.recogniser import load_recogniser
 
     population = selection.open()
-    columns = group_columns(population.store, by)
+    columns = group_columns(population, by)
     recogniser = load_recogniser(checkpoint, Hardware().open())
     with ProgressDisplay(hidden=not group.leads) as progress:
         breakdown = evaluate_population(

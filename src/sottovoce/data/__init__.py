@@ -1,8 +1,10 @@
 """From corpora to populations: everything that turns recordings into the data of a training.
 
     corpora       LibriSpeech, CommonVoice, Table, Lhotse, Synthetic: what to read, and from where
-    preparation   `prepare` turns a corpus into a Store; `merge` joins several stores; `Joining` joins short utterances
-    populations   Population: the users of a store; Selection: a store and a list of its speakers
+    preparation   `prepare` turns a corpus into a Store; `merge` joins several stores; `Joining` joins short utterances;
+                  `upgrade` completes a store of an older version
+    populations   Population: the users of a store; Selection: a store and a list of its speakers;
+                  `overlap_of`: what two populations have in common
     splits        `split_by_fraction` and others: two disjoint lists of speakers
     training      Batching: batches by seconds of audio; `draw_cohort`: the users of one central step
     text          TokenSet: the tokens of a language; `normalise`: a transcript as the recogniser learns it
@@ -28,13 +30,15 @@ if TYPE_CHECKING:
     from sottovoce.data.corpora import AnyCorpus, CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
     from sottovoce.data.joining import Joining
     from sottovoce.data.merging import merge
+    from sottovoce.data.overlap import Overlap, overlap_of
     from sottovoce.data.population import Population
     from sottovoce.data.preparation import Request, prepare
-    from sottovoce.data.selection import Selection, read_speakers, require_disjoint
+    from sottovoce.data.selection import Selection, read_speakers
     from sottovoce.data.splits import split_by_column, split_by_count, split_by_fraction, split_by_list
     from sottovoce.data.statistics import SpeakerStatistics, paper_statistics, statistics_of
     from sottovoce.data.store import Store, StoreInfo
     from sottovoce.data.text import LANGUAGES, TokenSet, normalise
+    from sottovoce.data.upgrading import upgrade
 
 __all__ = [
     "LANGUAGES",
@@ -45,6 +49,7 @@ __all__ = [
     "Joining",
     "Lhotse",
     "LibriSpeech",
+    "Overlap",
     "PaddedBatch",
     "Population",
     "Request",
@@ -58,16 +63,17 @@ __all__ = [
     "draw_cohort",
     "merge",
     "normalise",
+    "overlap_of",
     "paper_statistics",
     "poisson_cohort",
     "prepare",
     "read_speakers",
-    "require_disjoint",
     "split_by_column",
     "split_by_count",
     "split_by_fraction",
     "split_by_list",
     "statistics_of",
+    "upgrade",
 ]
 
 __getattr__ = lazy_names(
@@ -78,12 +84,14 @@ __getattr__ = lazy_names(
         "corpora": "AnyCorpus CommonVoice Lhotse LibriSpeech Synthetic Table",
         "joining": "Joining",
         "merging": "merge",
+        "overlap": "Overlap overlap_of",
         "population": "Population",
         "preparation": "Request prepare",
-        "selection": "Selection read_speakers require_disjoint",
+        "selection": "Selection read_speakers",
         "splits": "split_by_column split_by_count split_by_fraction split_by_list",
         "statistics": "SpeakerStatistics paper_statistics statistics_of",
         "store": "Store StoreInfo",
         "text": "LANGUAGES TokenSet normalise",
+        "upgrading": "upgrade",
     },
 )

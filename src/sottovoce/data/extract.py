@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sottovoce.data.audio import BadAudio, Samples, join_audio, read_audio
+from sottovoce.data.digests import audio_digest
 from sottovoce.data.manifest import ManifestRow, Reason, UtteranceRow
 from sottovoce.data.text import TokenSet, least_outputs
 from sottovoce.features import logmel
@@ -29,13 +30,14 @@ class Chunk:
 class Extracted:
     """The features of a chunk, one utterance after another.
 
-    `samples` has one number per row, 0 for a rejected row. `rejected` maps the place of a rejected row in the chunk to
-    the reason and the details.
+    `samples` has one number per row, 0 for a rejected row; `digests` joins the audio digests of all other rows.
+    `rejected` maps the place of a rejected row in the chunk to the reason and the details.
     """
 
     samples: list[int]
     rejected: dict[int, tuple[Reason, str]]
     features: bytes
+    digests: bytes
 
 
 def extract(chunk: Chunk) -> Extracted:
@@ -51,7 +53,7 @@ def extract(chunk: Chunk) -> Extracted:
         except BadAudio as fault:
             rejected[place] = (fault.reason, fault.detail)
             samples.append(0)
-    return Extracted(samples, rejected, b"".join(features))
+    return Extracted(samples, rejected, b"".join(features), b"".join(map(audio_digest, features)))
 
 
 def load_audio(row: UtteranceRow, root: Path) -> Samples:

@@ -34,11 +34,13 @@ class JournalLine:
     key: str
     samples: Sequence[int]  # of every row; 0: rejected
     rejected: Sequence[tuple[int, str, str]]  # place in the chunk, reason, details
+    digests: str  # of the audio of all rows that were not rejected, in hexadecimal
 
     @classmethod
     def of(cls, key: str, chunk: Extracted) -> "JournalLine":
         """Return the line of an extracted chunk."""
-        return cls(key, chunk.samples, [(place, *fault) for place, fault in chunk.rejected.items()])
+        rejected = [(place, *fault) for place, fault in chunk.rejected.items()]
+        return cls(key, chunk.samples, rejected, chunk.digests.hex())
 
     @property
     def feature_bytes(self) -> int:

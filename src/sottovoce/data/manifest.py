@@ -4,10 +4,15 @@ A corpus reader yields one `Entry` per utterance, or a `Rejection` where it alre
 normalises the text, checks ids, speakers, characters and files, and sorts by speaker and utterance, so that the audio
 of a speaker is contiguous in the store. No utterance is dropped silently: an unusable one becomes a row of
 rejected.tsv.
+
+Guarantee: what becomes of a speaker's rows depends on these rows and their files only. Ids are unique within a speaker;
+nothing that another speaker carries, be it the same ids, texts, files or columns, changes, renames or rejects them. So
+removing one user leaves the content of all others as it is, on which user-level privacy rests.
 """
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -143,8 +148,9 @@ _SCHEMA = pa.schema(
         ("modified_ns", pa.int64()),
     ]
 )
-# Names that the store uses itself. A corpus column with such a name gets a prefix.
+# Names that the store uses itself. A corpus column with such a name, prefixes aside, gets one prefix more.
 _OWN_NAMES = frozenset([*_SCHEMA.names, "root", "frames", "seconds", "tokens", "store", "row"])
+_PREFIX = "corpus_"
 _BATCH_ROWS = 50_000
 _PROGRESS_ROWS = 1_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x80-\x9f\u2028\u2029\ud800-\udfff]")
@@ -177,25 +183,25 @@ def _without_rejections(rows: Iterable[Entry | Rejection], rejected: list[Reject
 
 def _checked(corpus: Corpus, tokens: TokenSet, progress: Progress) -> Iterator[Entry | Rejection]:
     """Yield the result of checking every row."""
-    seen: set[str] = set()
+    seen: dict[str, set[str]] = defaultdict(set)  # ids by speaker: nobody's ids concern anybody else
     for number, row in enumerate(corpus.rows, start=1):
         if number % _PROGRESS_ROWS == 0:
             progress("rows", number, 0)
         yield row if isinstance(row, Rejection) else _check(row, corpus.root, seen, tokens)
 
 
-def _check(entry: Entry, root: Path, seen: set[str], tokens: TokenSet) -> Entry | Rejection:
+def _check(entry: Entry, root: Path, seen: dict[str, set[str]], tokens: TokenSet) -> Entry | Rejection:
     """Return the entry with its text normalised and its files measured, or a rejection."""
 
     def reject(reason: Reason, detail: str) -> Rejection:
         return Rejection(entry.utterance, entry.speaker, reason, detail)
 
-    if entry.utterance in seen:
+    speaker = entry.speaker.strip()
+    if entry.utterance in seen[speaker]:
         return reject(Reason.DUPLICATE_ID, f"{entry.utterance} was seen before")
-    seen.add(entry.utterance)
+    seen[speaker].add(entry.utterance)
     if _CONTROL.search(entry.utterance + entry.speaker):
         return reject(Reason.MALFORMED_ROW, "a control character or line end in the id or the speaker")
-    speaker = entry.speaker.strip()
     if not speaker:
         return reject(Reason.NO_SPEAKER, f"file {entry.paths[0]}")
     text = normalise(entry.text, entry.language)
@@ -231,12 +237,16 @@ def _batch(entries: Sequence[Entry]) -> pa.Table:
     columns = [pa.array([getattr(entry, column.name) for entry in entries], column.type) for column in _SCHEMA]
     fields = list(_SCHEMA)
     for name in names:
-        kept = name
-        while kept in _OWN_NAMES or (kept != name and kept in names):
-            kept = f"corpus_{kept}"
+        kept = f"{_PREFIX}{name}" if _without_prefixes(name) in _OWN_NAMES else name
         columns.append(pa.array([entry.extra.get(name) for entry in entries], pa.string()))
         fields.append(pa.field(kept, pa.string()))
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _without_prefixes(name: str) -> str:
+    while name.startswith(_PREFIX):
+        name = name.removeprefix(_PREFIX)
+    return name
 
 
 def _batched(items: Iterable[Item], size: int) -> Iterator[tuple[Item, ...]]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sottovoce.data.digests import DIGEST_BYTES, DigestArray
 from sottovoce.data.store import BYTES_PER_FRAME, FEATURES, MergeRecord, Store, partial_path
 from sottovoce.data.writer import (
     REQUEST,
@@ -66,7 +67,7 @@ def merge(
         content = table.drop_columns(["store", "row", "tokens", "frames", "seconds"])
         rejected = [rejection for store in stores for rejection in read_rejected(store.path)]
         write_rejected(partial, rejected)
-        write_content(partial, content, samples, stores[0].token_set)
+        write_content(partial, content, samples, _audio_digests(stores, table), stores[0].token_set)
         write_info(
             partial,
             label=label or "+".join(store.info.label for store in stores),
@@ -151,10 +152,21 @@ def _refuse_common_speakers(table: pa.Table) -> None:
 
 
 def _refuse_duplicates(table: pa.Table) -> None:
-    counts = table["utterance"].combine_chunks().value_counts()
-    if (twice := counts.filter(pc.greater(counts.field("counts"), 1))) and len(twice):
-        name = twice[0]["values"].as_py()
+    counts = table.group_by(["speaker", "utterance"]).aggregate([([], "count_all")])
+    twice = counts.filter(pc.greater(counts["count_all"], 1))
+    if len(twice):
+        name = twice["utterance"][0].as_py()
         raise DataError(f"{len(twice)} utterances, such as {name!r}, are in more than one store. Use --prefix.")
+
+
+def _audio_digests(stores: Sequence[Store], table: pa.Table) -> DigestArray:
+    """Return the digests that the stores hold of the table's audio."""
+    source, rows = table["store"].to_numpy(), table["row"].to_numpy()
+    digests = np.zeros((len(table), DIGEST_BYTES), np.uint8)
+    for number, store in enumerate(stores):
+        own = source == number
+        digests[own] = store.audio_digests[rows[own]]
+    return digests
 
 
 def _copy_features(stores: Sequence[Store], table: pa.Table, path: Path, progress: Progress) -> None:

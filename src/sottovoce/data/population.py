@@ -19,6 +19,8 @@ from sottovoce.errors import DataError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
 from sottovoce.randomness import stream
 
+_HASHED_ROWS = 1 << 20  # at a time, to bound the memory
+
 
 @dataclass(frozen=True)
 class Population:
@@ -96,6 +98,10 @@ class Population:
         name: str = self._names[int(self._speakers[user])].as_py()
         return name
 
+    def heard(self) -> list[str]:
+        """Return the names of all speakers who are heard, in the order of the store; in the IID control, too."""
+        return self.store.speakers_of(self.all_rows()) if self._speakers is None else self.speakers
+
     @cached_property
     def _names(self) -> pa.Array:
         return self.store.speaker_names()
@@ -104,12 +110,18 @@ class Population:
         """Return the utterances of all users."""
         return np.arange(self._offsets[0], self._offsets[-1], dtype=np.int64) if self._rows is None else self._rows
 
-    @property
+    @cached_property
     def hash(self) -> str:
-        """The SHA-256 that identifies the store's content, the users and their utterances."""
-        hasher = hashlib.sha256(self.store.info.hash.encode())
-        hasher.update(np.ascontiguousarray(self._offsets).tobytes())
-        hasher.update(b"" if self._rows is None else np.ascontiguousarray(self._rows).tobytes())
+        """The SHA-256 that identifies the users, their utterances and the content of these.
+
+        Digests of content hold ids and speakers' names, too. The hash is the same in every store that holds these
+        users: whoever else is in the store makes no difference.
+        """
+        hasher = hashlib.sha256(f"{self.unit}\n".encode())
+        hasher.update(np.ascontiguousarray(self.utterances_by_user(), dtype="<i8").tobytes())
+        digests, rows = self.store.content_digests, self.all_rows()
+        for first in range(0, len(rows), _HASHED_ROWS):
+            hasher.update(np.ascontiguousarray(digests[rows[first : first + _HASHED_ROWS]]).tobytes())
         return hasher.hexdigest()
 
     def seconds_by_user(self) -> npt.NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from sottovoce.data.population import Population
@@ -46,11 +45,3 @@ def read_speakers(path: Path) -> list[str]:
     except UnicodeDecodeError:
         raise DataError(f"{path} is not a text file in UTF-8. Give a file with one speaker per line.") from None
     return [line.strip() for line in lines if line.strip()]
-
-
-def require_disjoint(one: Population, other: Population, names: tuple[str, str]) -> None:
-    """Raise DataError if two populations of one store share utterances; `names` are theirs in the message."""
-    if one.store.info.hash == other.store.info.hash:
-        common = np.intersect1d(one.all_rows(), other.all_rows())
-        if common.size:
-            raise DataError(f"{names[0]} and {names[1]} share {common.size} utterances. Split the speakers first.")

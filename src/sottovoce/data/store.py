@@ -6,6 +6,7 @@
     frame_offsets.npy     int64 (utterances + 1): utterance i has the frames offsets[i] to offsets[i + 1]
     token_offsets.npy     int64 (utterances + 1): the same for the targets
     speaker_offsets.npy   int64 (speakers + 1): speaker k has the utterances offsets[k] to offsets[k + 1]
+    digests.npy           uint8 (utterances, 2, 16): the digests of the audio and of the content of every utterance
     speakers.parquet      row k: the name and the totals of speaker k
     index.parquet         row i: utterance, speaker, text, frames, seconds, paths and other columns of utterance i
     rejected.tsv          the utterances that could not be used, and why
@@ -29,23 +30,26 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from sottovoce.data.digests import DIGEST_BYTES, DigestArray
 from sottovoce.data.manifest import UtteranceRow
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
 from sottovoce.files import sha256_of
 
-FORMAT = "sottovoce-store-1"
+FORMAT = "sottovoce-store-2"
+OLDER_FORMAT = "sottovoce-store-1"  # without digests
 INFO = "store.json"
 FEATURES = "features.f16"
 TOKENS = "tokens.npy"
 FRAME_OFFSETS = "frame_offsets.npy"
 TOKEN_OFFSETS = "token_offsets.npy"  # noqa: S105 - not a password
 SPEAKER_OFFSETS = "speaker_offsets.npy"
+DIGESTS = "digests.npy"
 SPEAKERS = "speakers.parquet"
 INDEX = "index.parquet"
 REJECTED = "rejected.tsv"
-CONTENT_FILES = (FEATURES, TOKENS, FRAME_OFFSETS, TOKEN_OFFSETS, SPEAKER_OFFSETS, SPEAKERS, INDEX, REJECTED)
+CONTENT_FILES = (FEATURES, TOKENS, FRAME_OFFSETS, TOKEN_OFFSETS, SPEAKER_OFFSETS, DIGESTS, SPEAKERS, INDEX, REJECTED)
 BYTES_PER_FRAME = logmel.BINS * np.dtype(np.float16).itemsize
 
 IntArray = npt.NDArray[np.int64]  # row numbers, offsets, lengths
@@ -127,7 +131,7 @@ class Store:
     def open(cls, path: Path | str) -> "Store":
         """Open a store; a missing, unfinished or damaged store is a DataError of one line."""
         path = Path(path)
-        store = cls(path, _read_info(path))
+        store = cls(path, read_info(path))
         if store.token_set.tokens != store.info.tokens:
             raise DataError(f"{path} was made with another token set. Prepare it again.")
         store._check_sizes()
@@ -152,6 +156,8 @@ class Store:
         ):
             if len(offsets) != count + 1 or offsets[-1] != end:
                 raise DataError(f"{self.path / name} does not match the other files. Prepare the store again.")
+        if self._digests.shape != (self.info.utterances, 2, DIGEST_BYTES):
+            raise DataError(f"{self.path / DIGESTS} does not match the other files. Prepare the store again.")
 
     def __len__(self) -> int:
         """Return the number of utterances."""
@@ -184,6 +190,20 @@ class Store:
         """The first utterance of every speaker, and the end."""
         return self._array(SPEAKER_OFFSETS)
 
+    @cached_property
+    def _digests(self) -> DigestArray:
+        return self._array(DIGESTS)
+
+    @property
+    def audio_digests(self) -> DigestArray:
+        """The digest of every utterance's audio (utterances, 16); see `digests`."""
+        return self._digests[:, 0]
+
+    @property
+    def content_digests(self) -> DigestArray:
+        """The digest of every utterance's content (utterances, 16)."""
+        return self._digests[:, 1]
+
     def _array(self, name: str) -> npt.NDArray[Any]:
         try:
             array: npt.NDArray[Any] = np.load(self.path / name, mmap_mode="r")
@@ -206,6 +226,12 @@ class Store:
     def speaker_names(self) -> pa.Array:
         """Return the speakers' names in the order of their numbers."""
         return self._parquet(SPEAKERS, ["speaker"])["speaker"].combine_chunks()
+
+    def speakers_of(self, rows: IntArray) -> list[str]:
+        """Return the names of the speakers of these utterances, in the order of their numbers."""
+        numbers = np.unique(np.searchsorted(self.speaker_offsets, rows, side="right") - 1)
+        names: list[str] = self.speaker_names().take(pa.array(numbers)).to_pylist()
+        return names
 
     def speaker_numbers(self, speakers: Iterable[str]) -> IntArray:
         """Return the numbers of the named speakers; a name that is not in the store, or is given twice, is an error."""
@@ -269,15 +295,19 @@ def partial_path(path: Path) -> Path:
     return Path(f"{path if path.name else path.absolute()}.partial")
 
 
-def _read_info(path: Path) -> StoreInfo:
+def read_info(path: Path, expected: str = FORMAT) -> StoreInfo:
+    """Read store.json of a store of the expected format; raise DataError where it is missing, damaged or another."""
     try:
         document = json.loads((path / INFO).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(_why_absent(path)) from None
     except ValueError as error:  # not JSON, or not even UTF-8
         raise DataError(f"{path / INFO} is damaged: {error}. Prepare the store again.") from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise DataError(f"{path} is not a store of this version ({FORMAT}). Prepare it again.")
+    known = document.get("format") if isinstance(document, dict) else None
+    if known == OLDER_FORMAT and expected == FORMAT:
+        raise DataError(f"{path} was made by an older version. Complete it with `sotto data upgrade {path}`.")
+    if known != expected:
+        raise DataError(f"{path} is not a store of this version ({expected}). Prepare it again.")
     try:
         return StoreInfo.model_validate(document)
     except ValidationError as error:

@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import soundfile
 
+from sottovoce.data.digests import DigestArray, as_digests, content_digests
 from sottovoce.data.extract import OUTPUT_STRIDE
 from sottovoce.data.journal import JOURNAL, JournalLine
 from sottovoce.data.manifest import Manifest, Reason, Rejection
 from sottovoce.data.store import (
     CONTENT_FILES,
+    DIGESTS,
     FORMAT,
     FRAME_OFFSETS,
     INDEX,
@@ -77,16 +79,17 @@ def finish(
     manifest_hash: str,
 ) -> None:
     """Write all files of a store except the features, which already exist; store.json is the last one."""
-    samples = np.array([count for line in lines for count in line.samples], dtype=np.int64)
+    done = list(lines)
+    samples = np.array([count for line in done for count in line.samples], dtype=np.int64)
+    audio = as_digests(bytes.fromhex("".join(line.digests for line in done)))
     used = samples > 0
     table = manifest.table.drop_columns(["bytes", "modified_ns"]).filter(pa.array(used))
     write_rejected(folder, rejected)
     root = (
         os.path.relpath(manifest.root, folder) if _is_inside(manifest.root, folder) else str(manifest.root.absolute())
     )
-    write_content(
-        folder, table.append_column("root", pa.array(np.zeros(len(table), np.int32))), samples[used], manifest.tokens
-    )
+    table = table.append_column("root", pa.array(np.zeros(len(table), np.int32)))
+    write_content(folder, table, samples[used], audio, manifest.tokens)
     write_info(
         folder,
         label=manifest.label,
@@ -102,8 +105,8 @@ def _is_inside(path: Path, folder: Path) -> bool:
     return path.absolute().is_relative_to(folder.absolute())
 
 
-def write_content(folder: Path, table: pa.Table, samples: IntArray, tokens: TokenSet) -> None:
-    """Write the index, the speakers, the targets and the offsets of utterances that are sorted by speaker."""
+def write_content(folder: Path, table: pa.Table, samples: IntArray, audio: DigestArray, tokens: TokenSet) -> None:
+    """Write all files of utterances that are sorted by speaker, but for the features, whose digests are `audio`."""
     frames = np.array([logmel.frame_count(int(count)) for count in samples], dtype=np.int64)
     targets = [tokens.encode(text) for text in table["text"].to_pylist()]
     lengths = np.array([target.size for target in targets], dtype=np.int64)
@@ -111,6 +114,7 @@ def write_content(folder: Path, table: pa.Table, samples: IntArray, tokens: Toke
     _write_array(folder / TOKENS, np.concatenate(targets) if targets else np.zeros(0, np.uint8))
     _write_array(folder / FRAME_OFFSETS, _offsets(frames))
     _write_array(folder / TOKEN_OFFSETS, _offsets(lengths))
+    write_digests(folder, audio, content_digests(table, targets, samples, audio))
     starts = _speaker_starts(table["speaker"])
     _write_array(folder / SPEAKER_OFFSETS, np.append(starts, len(table)))
     position = table.column_names.index("text") + 1
@@ -206,6 +210,11 @@ def _speaker_starts(speakers: pa.ChunkedArray) -> IntArray:
     """Return the first row of every speaker."""
     codes = speakers.combine_chunks().dictionary_encode().indices.to_numpy()
     return np.flatnonzero(np.diff(codes, prepend=-1)).astype(np.int64)
+
+
+def write_digests(folder: Path, audio: DigestArray, content: DigestArray) -> None:
+    """Write the digests of all utterances."""
+    _write_array(folder / DIGESTS, np.stack([audio, content], axis=1))
 
 
 def _write_array(path: Path, array: npt.NDArray[Any]) -> None:

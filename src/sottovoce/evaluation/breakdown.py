@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from sottovoce.data.population import Population
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError
 from sottovoce.evaluation.scores import Breakdown, GroupScores, SpeakerScores, SpeakerSummary
@@ -29,13 +30,14 @@ def break_down(store: Store, utterances: Sequence[ScoredUtterance], columns: Seq
     return Breakdown(**dict(score(utterances)), speakers=_summary(speakers, utterances), groups=groups)
 
 
-def group_columns(store: Store, wanted: Sequence[str] | None) -> list[str]:
+def group_columns(population: Population, wanted: Sequence[str] | None) -> list[str]:
     """Return the columns to break down by: the wanted ones, or by default those that tell groups apart.
 
     Raise ConfigError for a column that the store does not have, or that holds lists.
     """
     if wanted is None:
-        return default_columns(store)
+        return default_columns(population)
+    store = population.store
     present = store.index_columns()
     for column in wanted:
         if column not in present:
@@ -45,10 +47,15 @@ def group_columns(store: Store, wanted: Sequence[str] | None) -> list[str]:
     return list(wanted)
 
 
-def default_columns(store: Store) -> list[str]:
-    """Return the columns of a store that tell groups apart."""
-    present = store.index_columns()
-    return [column for column in GROUP_COLUMNS if column in present]
+def default_columns(population: Population) -> list[str]:
+    """Return the columns that tell groups of a population apart.
+
+    A column in which none of its utterances has a value is left out: others in the store brought it.
+    """
+    present = population.store.index_columns()
+    index = population.store.index([column for column in GROUP_COLUMNS if column in present])
+    own = index.take(population.all_rows())
+    return [column for column in own.column_names if own[column].null_count < len(own)]
 
 
 def _summary(speakers: Sequence[str], utterances: Sequence[ScoredUtterance]) -> SpeakerSummary:

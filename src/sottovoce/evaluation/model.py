@@ -42,7 +42,7 @@ class Model:
         Example: `sv.load("runs/digits").evaluate("stores/digits@heldout.txt", by=["sex"]).wer`
         """
         population = open_speech(speech)
-        columns = group_columns(population.store, by)
+        columns = group_columns(population, by)
         return evaluate_population(self.recogniser, population, columns, batch_seconds=batch_seconds, progress=progress)
 
 

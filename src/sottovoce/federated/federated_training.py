@@ -13,7 +13,6 @@ from typing import Any
 
 from sottovoce.config import Config, Resolved
 from sottovoce.data.population import Population
-from sottovoce.data.selection import require_disjoint
 from sottovoce.distributed import Group
 from sottovoce.errors import PrivacyError
 from sottovoce.federated.aggregator import AggregatorContext, MakeAggregator
@@ -77,8 +76,6 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
     context = opened.prepare(
         speakers, optimizer=options.optimizer, steps=options.central_steps, trainable=options.trainable
     )
-    if context.dev is not None and context.test is not None:
-        require_disjoint(context.dev, context.test, ("dev", "test"))
     mechanism = Mechanism(
         config.privacy,
         config.participation,

@@ -8,9 +8,8 @@ adds that run's releases to what is spent. Where nobody can know, the operator m
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from sottovoce.config import Config
+from sottovoce.data.overlap import overlap_of
 from sottovoce.data.population import Population
 from sottovoce.errors import PrivacyError, SottoError
 from sottovoce.files import sha256_of
@@ -68,10 +67,16 @@ class _Origin:
             if speakers is None:
                 unknown = f"sha256 {digest}, trained on speakers that are no longer there to be compared"
                 seed = self._unknown(checkpoint, unknown)
-            elif common := _common_speakers(speakers, self.users):
+            elif common := self._common_speakers(speakers):
                 seed = self._private(checkpoint, run, digest, f"{common} of the users ({role})", role)
         before = begun.seed_model(run)
         return seed if before is None or seed.earlier else _after(self.describe(before), seed)
+
+    def _common_speakers(self, speakers: Population) -> int:
+        """Return how many users are heard in the speech of a seed model, by name or by audio."""
+        common = overlap_of(speakers, self.users)
+        others = "same_names" in self.config.privacy.accept and not common.same_store and not common.utterances
+        return 0 if others else len(common.speakers)
 
     def _unknown(self, checkpoint: Path, description: str) -> SeedModel:
         """Return a seed model whose speakers cannot be known, where a guarantee does not suffer or it is accepted."""
@@ -147,12 +152,3 @@ def run_of(model: Path) -> Path | None:
             ours = isinstance(content, dict) and isinstance(content.get("config"), dict)
             return folder if ours else None
     return None
-
-
-def _common_speakers(one: Population, other: Population) -> int:
-    """Return how many users of the second population are heard in the first: by row, or by name in another store."""
-    if one.store.info.hash == other.store.info.hash:
-        rows = np.intersect1d(one.all_rows(), other.all_rows())
-        return len({int(user) for user in np.searchsorted(other.store.speaker_offsets, rows, side="right")})
-    names = {one.key_of(user) for user in range(len(one))}
-    return sum(other.key_of(user) in names for user in range(len(other)))

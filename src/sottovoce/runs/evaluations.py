@@ -34,5 +34,5 @@ def record_evaluations(
 def _evaluate(steps: int, recogniser: Recogniser, population: Population, group: Group) -> Evaluation:
     store = population.store
     utterances = evaluate(recogniser, store, population.all_rows(), group)
-    breakdown = break_down(store, utterances, default_columns(store))
+    breakdown = break_down(store, utterances, default_columns(population))
     return Evaluation(steps=steps, population=population.hash, **dict(breakdown))

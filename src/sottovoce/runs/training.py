@@ -18,14 +18,13 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from sottovoce.config import Config, Resolved
 from sottovoce.data.population import Population
-from sottovoce.data.selection import Selection, require_disjoint
 from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.scoring import evaluate, score
@@ -39,6 +38,7 @@ from sottovoce.runs.display import Display, MakeDisplay, NoDisplay, Status
 from sottovoce.runs.documents import Checkpoint, Evaluation, RunConfig
 from sottovoce.runs.evaluations import record_evaluations
 from sottovoce.runs.folder import Run
+from sottovoce.runs.held_out import require_disjoint
 from sottovoce.runs.metrics_log import MetricsWriter
 from sottovoce.runs.progress import TrainingLog, TrainingProgress
 from sottovoce.runs.stop import Stop
@@ -90,12 +90,16 @@ class OpenRun:
         """Return the model, the optimizer's state and the held-out sets for training on these speakers."""
         config = self.resolved.config
         recogniser = start_model(config, speakers, fresh=not self.run.begun, trainable=trainable)
+        dev = open_held_out("dev", config, speakers, recogniser)
+        test = open_held_out("test", config, speakers, recogniser)
+        if dev is not None and test is not None:
+            require_disjoint(dev, test, ("dev", "test"), config.privacy.accept)
         return TrainingContext(
             **{field.name: getattr(self, field.name) for field in fields(OpenRun)},
             recogniser=recogniser,
             state=optimizer.start(recogniser.flat.theta),
-            dev=open_held_out("dev", config.data.dev, speakers, recogniser),
-            test=open_held_out("test", config.data.test, speakers, recogniser),
+            dev=dev,
+            test=test,
             steps=steps,
         )
 
@@ -267,12 +271,13 @@ def start_model(config: Config, data: Population, *, fresh: bool, trainable: Tra
 
 
 def open_held_out(
-    name: str, selection: Selection | None, train: Population, recogniser: Recogniser
+    name: Literal["dev", "test"], config: Config, train: Population, recogniser: Recogniser
 ) -> Population | None:
     """Return the population of dev or test: disjoint from training, in the model's language."""
+    selection = config.data.dev if name == "dev" else config.data.test
     if selection is None:
         return None
     held_out = selection.open()
-    require_disjoint(train, held_out, ("train", name))
+    require_disjoint(train, held_out, ("train", name), config.privacy.accept)
     recogniser.require_store(held_out.store)
     return held_out

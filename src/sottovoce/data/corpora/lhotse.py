@@ -46,8 +46,10 @@ class Lhotse(CorpusSpec):
     def _rows(self) -> Iterator[Entry | Rejection]:
         recordings: dict[str, _LhotseRecording] = {}
         for recording in _read(self.recordings):
-            name = str(recording.get("id"))
-            recordings[name] = _LhotseRecording.of(recording) if name not in recordings else _LhotseRecording.twice()
+            name, described = str(recording.get("id")), _LhotseRecording.of(recording)
+            if recordings.setdefault(name, described) != described:
+                # To reject whoever names it would let one speaker remove another by a recording of the same id.
+                raise DataError(f"{self.recordings} has two recordings named {name!r}. Give each an id of its own.")
         for supervision in _read(self.supervisions):
             yield self._entry(supervision, recordings)
 
@@ -102,11 +104,6 @@ class _LhotseRecording:
             return cls._usable(recording)
         except (ValueError, TypeError, KeyError, AttributeError) as fault:
             return cls((), 1.0, 0.0, str(fault) or type(fault).__name__)
-
-    @classmethod
-    def twice(cls) -> "_LhotseRecording":
-        """Return a placeholder for two recordings with the same id, neither of which can be trusted."""
-        return cls((), 1.0, 0.0, "two recordings have this id")
 
     @classmethod
     def _usable(cls, recording: Json) -> "_LhotseRecording":

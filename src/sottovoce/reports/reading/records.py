@@ -1,7 +1,8 @@
 """Reading the folder of a run: central or federated, finished or not, from this version or an older one.
 
 A folder that is not a run, or a file in it that cannot be read, raises a DataError of one line. A file that an older
-version did not write yet counts as empty.
+version did not write yet counts as empty. Private figures of runs with secure randomness are not read: a page about
+such a run shows nothing that depends on its users without noise.
 """
 
 from collections import Counter
@@ -47,6 +48,11 @@ class RunRecord:
             "users" in self.config.data or self.guarantee or any("central_lr" in line for line in self.steps[:1])
         )
         return "federated" if federated else "central"
+
+    @property
+    def secure(self) -> bool:
+        """Whether its guarantee is meant to hold: then the page shows nothing that the guarantee does not cover."""
+        return is_secure(self.config)
 
     @property
     def steps_done(self) -> int:
@@ -170,6 +176,8 @@ def _read(path: Path, name: str, row: BenchRow | None) -> RunRecord:
     if config is None:
         raise DataError(f"{path} is not a run: it holds no {RunConfig.FILE}. Give the folder after --run.")
     lines, run = read_metrics(path), Run(path)
+    if is_secure(config):
+        lines = [{key: value for key, value in line.items() if key != "not_private"} for line in lines]
     result = run.result
     guarantees = [str(line["guarantee"]) for line in lines if "guarantee" in line]
     if result is not None and result.guarantee is not None:
@@ -186,6 +194,11 @@ def _read(path: Path, name: str, row: BenchRow | None) -> RunRecord:
         row=row,
         users=_users(lines),
     )
+
+
+def is_secure(config: RunConfig) -> bool:
+    """Return whether a run draws its cohorts and noise from secure randomness."""
+    return bool(config.setting("randomness.source") == "secure")
 
 
 def _users(lines: Sequence[Line]) -> int | None:

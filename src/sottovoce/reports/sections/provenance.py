@@ -40,11 +40,17 @@ def _run_details(run: RunRecord) -> Collapsible:
 
 
 def _identity(run: RunRecord) -> dict[str, str]:
-    """Return the folder, the seed and the hashes that identify a run."""
-    identity = {"folder": str(run.path), "seed": str(run.setting("seed"))}
+    """Return the folder, the seed and the hashes that identify a run.
+
+    A hash of the users tells with certainty whether somebody is among them, and so may the folder of a benchmark's run,
+    which is named after such a hash. The page of a run with secure randomness has neither.
+    """
+    identity = {} if run.secure else {"folder": str(run.path)}
+    identity["seed"] = str(run.setting("seed"))
     if run.trainable is not None:
         identity["trained parameters"] = ", ".join(run.trainable)
-    identity |= {f"sha256 of {name}": str(value) for name, value in run.config.data.items() if value}
+    hashes = {name: value for name, value in run.config.data.items() if value and not (run.secure and name == "users")}
+    identity |= {f"sha256 of {name}": str(value) for name, value in hashes.items()}
     ledger = read_ledger(run.path / LEDGER_FILE) if run.has_ledger else None
     if ledger is not None:
         identity |= {"trained with": ledger.header.code, "sha256 of its configuration": ledger.header.config}
