@@ -203,6 +203,7 @@ class PopulationLedger:
                 self._append({"run": run.run, "users": run.users, "place": run.place, "header": run.header.line()})
             for step, aggregate in sorted(new) if run.header.guaranteed else ():  # otherwise one line says it all
                 self._append({"charge": run.run, "step": step, "aggregate": aggregate})
+            self._write_witness()
 
     def adopt(self, run: str, header: LedgerHeader, charges: Charges, place: Path) -> None:
         """Charge the releases of a run that was made with another ledger; who its users were is not known here."""
@@ -283,12 +284,11 @@ class PopulationLedger:
         self._append({"population_ledger": FORMAT, "id": secrets.token_hex(16)})
 
     def _append(self, line: dict[str, Any]) -> None:
-        """Write a line, count it, and let the store remember it. The ledger is locked."""
+        """Write a line and count it. The ledger is locked."""
         mark = append(self._path, self._mark, line)
         self._take(line, str(self._path))
         self._hashes.append(mark.head)
         self._size = self._path.stat().st_size
-        self._write_witness()
 
     def _read_salt(self) -> bytes:
         try:
