@@ -167,7 +167,7 @@ def _selection(speech: Speech, run: Path, role: str) -> Selection:
         if path.read_bytes() != content:
             raise DataError(f"{path} names other speakers: {run} was started with them. Choose another folder.")
     else:
-        with written_whole(path) as file:
+        with written_whole(path, private=True) as file:
             file.write(content)
     return Selection(store=speech.store.path, speakers=path)
 

@@ -102,6 +102,11 @@ class Config(BaseModel):
     federated: Federated = Field(default_factory=Federated)
     hardware: Hardware = Field(default_factory=Hardware)
 
+    @property
+    def diagnostics(self) -> bool:
+        """Whether a federated run logs and shows figures that are computed from private data."""
+        return self.privacy.diagnosed(self.randomness.source)
+
 
 @dataclass(frozen=True)
 class Resolved:

@@ -131,6 +131,11 @@ class Mechanism:
             released.copy_(integers.double().mul_(self.resolution / self.divisor))
         return average
 
+    @property
+    def diagnostics(self) -> bool:
+        """Whether private figures are computed, logged and shown."""
+        return self.privacy.diagnosed(self.source)
+
     def average_norms(self, total: Tensor) -> Tensor:
         """Return the norms, by layer, of the average of an integer sum; for diagnostics."""
         return self.partition.norms(total).mul_(self.resolution / self.divisor)

@@ -104,7 +104,10 @@ class Privacy(BaseModel):
     accept: tuple[Acceptance, ...] = Field(
         (), description="what you state where the code cannot know, recorded in the ledger; errors name the statements"
     )
-    diagnostics: bool = Field(True, description="log figures that are computed from private data, marked as such")
+    diagnostics: bool | None = Field(
+        None,
+        description="log and show figures that are computed from private data; null: only where randomness is seeded",
+    )
 
     @model_validator(mode="after")
     def _bounds_have_a_norm(self) -> "Privacy":
@@ -113,6 +116,10 @@ class Privacy(BaseModel):
         if self.noise_analysis is not None and self.sigma_dp == 0:
             raise ValueError("Expected sigma_dp > 0 where noise_analysis is given")
         return self
+
+    def diagnosed(self, source: SourceName) -> bool:
+        """Return whether private figures are logged and shown: as configured, or else in simulations only."""
+        return source == "seeded" if self.diagnostics is None else self.diagnostics
 
     @property
     def void(self) -> str | None:
