@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sottovoce.boundary.publish import Published, Which
+from sottovoce.boundary.publish import publish as publish_run
 from sottovoce.config import Layer, Resolved, Tree, resolve
 from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
@@ -40,6 +42,7 @@ __all__ = [
     "evaluate",
     "plan",
     "preset",
+    "publish",
     "train_central",
     "train_federated",
 ]
@@ -213,6 +216,17 @@ def _evaluate_worker(
     )
     if group.leads:
         result.write_text(breakdown.model_dump_json(), encoding="utf-8")
+
+
+def publish(run: Place, out: Place, *, model: Which = "best") -> Published:
+    """Export what the guarantee of a run covers: model, ledger, public log, statement and public configuration.
+
+    Refused unless the run has a guarantee, its randomness was secure and its ledger holds. `out` appears whole or not
+    at all.
+
+    Example: `sv.publish("runs/private", "release").files["model.safetensors"]`
+    """
+    return publish_run(Path(run), Path(out), model=model)
 
 
 def epsilon(

@@ -41,10 +41,10 @@ class TrainingDisplay:
 
     def __call__(self, status: "Status") -> None:
         """Show the progress."""
-        wer = "" if status.wer is None else f"  WER {100 * status.wer:.2f} %"
+        wer = "" if status.wer is None else f"WER {100 * status.wer:.2f} %"
         loss = "" if status.loss is None else f"loss {status.loss:.3f}"
-        epsilon = "" if status.epsilon is None else f"  epsilon {short_exponents(rounded_up(status.epsilon))}"
-        text = f"{loss}{wer}{epsilon}  {status.speed}"
+        epsilon = "" if status.epsilon is None else f"epsilon {short_exponents(rounded_up(status.epsilon))}"
+        text = "  ".join(part for part in (loss, wer, epsilon, status.speed) if part)
         if status.timed and len(self._bar.columns) == _UNTIMED_COLUMNS:
             self._bar.columns = (*self._bar.columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
         self._bar.update(self._task, completed=status.step, total=status.steps, description=text)

@@ -61,7 +61,7 @@ def merge(
     with only_writer(partial):
         remove_temporaries(partial)
         table = table.sort_by([("speaker", "ascending"), ("utterance", "ascending")])
-        _copy_features(stores, table, partial / FEATURES, progress)
+        copy_features(stores, table, partial / FEATURES, progress)
         samples = np.rint(table["seconds"].to_numpy() * SAMPLE_RATE_HZ).astype(np.int64)
         content = table.drop_columns(["store", "row", "tokens", "frames", "seconds"])
         rejected = [rejection for store in stores for rejection in read_rejected(store.path)]
@@ -157,8 +157,11 @@ def _refuse_duplicates(table: pa.Table) -> None:
         raise DataError(f"{len(twice)} utterances, such as {name!r}, are in more than one store. Use --prefix.")
 
 
-def _copy_features(stores: Sequence[Store], table: pa.Table, path: Path, progress: Progress) -> None:
-    """Copy the frames in the order of the table, one run of contiguous rows at a time."""
+def copy_features(stores: Sequence[Store], table: pa.Table, path: Path, progress: Progress) -> None:
+    """Copy the frames in the order of the table, one run of contiguous rows at a time.
+
+    The table has the columns `store`, the number of a store, and `row`, its row there.
+    """
     source = table["store"].to_numpy()
     rows = table["row"].to_numpy()
     breaks = np.flatnonzero((np.diff(source) != 0) | (np.diff(rows) != 1)) + 1

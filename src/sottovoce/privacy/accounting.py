@@ -177,7 +177,7 @@ def _near_the_best(events: Counts, target_delta: float, orders: tuple[float, ...
     best = places.index(int(np.argmin(epsilons)) * stride)
     first = places[best - 1] if best > 0 else 0
     last = places[best + 1] if best + 1 < len(places) else len(orders) - 1
-    return orders[first : max(last - 3, first + 1)]
+    return orders[first : last + 1]
 
 
 def _epsilons(events: Counts, target_delta: float, orders: tuple[float, ...]) -> Floats:

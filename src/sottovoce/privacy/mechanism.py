@@ -62,7 +62,7 @@ class Mechanism:
         """K."""
         if self.participation.population is None:
             raise PrivacyError(
-                "participation.population is required: K is public and never counted from the data. Give it, and the "
+                "participation.population is required: K is a public number, which you state. Give it, and the "
                 "cohort size below it, with --set participation.population=... --set participation.cohort_size=..."
             )
         return self.participation.population

@@ -15,7 +15,7 @@ LayerWeight = Annotated[float, Field(ge=1e-6, le=1e6)]
 
 
 class Participation(BaseModel):
-    """Who takes part in a central step, and how much each counts. All of it is public and none is counted from data."""
+    """Who takes part in a central step, and how much each counts. All of it is public: you state it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -15,6 +15,7 @@ from typing import Literal
 
 Side = Literal["published", "covered", "private"]
 
+MODEL_FILE = "model.safetensors"
 METRICS_FILE = "metrics.jsonl"
 PRIVATE_METRICS_FILE = "private.jsonl"
 
@@ -44,7 +45,7 @@ class RunFile:
 RUN_FILES = (
     RunFile("ledger.jsonl", "published", "every release"),
     RunFile(METRICS_FILE, "published", "learning rates, epsilon, norms and trust ratios of the releases"),
-    RunFile("checkpoints/*/model.safetensors", "published", "the models; the best or the last one is exported"),
+    RunFile(f"checkpoints/*/{MODEL_FILE}", "published", "the models; the best or the last one is exported"),
     RunFile("checkpoints/*/state.safetensors", "covered", "the state of the server optimizer"),
     RunFile(PRIVATE_METRICS_FILE, "private", "diagnostics, times, error rates on dev"),
     RunFile("config.json", "private", "places of the data, and hashes of it"),
