@@ -86,11 +86,11 @@ def neighbours(
     Example: sotto privacy neighbours quick --repeat 5
     """
     start_worker_server(workers, PRELOADING)
-    from sottovoce.boundary.neighbours import neighbours as test_neighbours
+    from sottovoce.api import neighbours as compare_neighbours
 
     resolved = configured(preset, settings, *data_layers(train=train, dev=dev, test=test, seed_model=seed_model))
     with ProgressDisplay() as progress:
-        found = test_neighbours(
+        found = compare_neighbours(
             resolved,
             without=without,
             leaving=leaving,
