@@ -77,6 +77,10 @@ def test_only_the_owner_can_read_what_is_private(folder, name):
         assert mode_of(run / "tensorboard") == "0o700"
 
 
+def test_the_public_keys_are_functions_of_releases_and_public_numbers():
+    assert set(PUBLIC_METRICS) == {"step", "guarantee", "central_lr", "epsilon", "server_norm", "trust_ratios"}
+
+
 @pytest.mark.parametrize("name", ["seeded", "secure"])
 def test_public_lines_hold_public_keys_only(folder, name):
     lines = raw_lines(folder / name / "metrics.jsonl")

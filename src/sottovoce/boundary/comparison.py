@@ -95,7 +95,8 @@ def compare(with_user: Sequence[Path], without_user: Sequence[Path]) -> Comparis
     findings = [Finding(name, "certain", *both, least_p) for name, both in columns.items() if _is_certain(name, *both)]
     coordinates, certain = _compare_models([with_user, without_user])
     findings += certain
-    varying = {name: (one, other) for name, (one, other) in columns.items() if len({*one}) > 1 or len({*other}) > 1}
+    certainly = {finding.field for finding in findings}
+    varying = {name: both for name, both in columns.items() if name not in certainly and len({*both[0], *both[1]}) > 1}
     tests = {name: p for name, (one, other) in varying.items() if (p := _p_value(one, other)) is not None}
     threshold = _FALSE_ALARMS / max(len(tests), 1)
     findings += [Finding(name, "differs", *varying[name], p=p) for name, p in tests.items() if p <= threshold]
