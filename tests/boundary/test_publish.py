@@ -132,8 +132,9 @@ def test_a_model_that_says_more_than_what_it_is_is_refused(secure, tmp_path):
     model = (secure / "best" / MODEL_FILE).resolve()
     description = json.dumps({"model": {}, "languages": [], "tokens": [], "features": {}, "users": 4})
     save_file(load_file(model), model, {"sottovoce": description})
+    source = publishing.Source(Run(secure), open_account(secure), "best")
     with pytest.raises(PrivacyError, match="holds more than a model"):
-        publishing.publish(secure, tmp_path / "out")
+        publishing.write_public_files(source, tmp_path)
     assert MODEL_FILE == recogniser.MODEL_FILE
 
 

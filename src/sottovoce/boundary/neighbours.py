@@ -107,13 +107,13 @@ def _make_runs(
 ) -> None:
     """Make more runs, until each side has `repeat` of them, and add what is public of them."""
     for side, left_out in zip(exports, (None, user), strict=True):
-        data.make(left_out, progress)
         while len(side) < repeat:
             progress("runs", sum(map(len, exports)), 2 * repeat)
             export = data.place.parent / f"{'with' if left_out is None else 'without'}-{len(side)}"
+            data.make(left_out, progress)
             _run(resolved, data.place / "run", export, workers)
+            shutil.rmtree(data.place)
             side.append(export)
-        shutil.rmtree(data.place)
     progress("runs", 2 * repeat, 2 * repeat)
 
 
@@ -149,7 +149,10 @@ def _longest(users: Population) -> str:
 
 
 class _Data:
-    """The data of one side, at places whose names are the same on both sides."""
+    """The data of one run, at places whose names are the same on both sides.
+
+    Every run gets new places: what a run leaves beside a store must not be seen by the next one.
+    """
 
     def __init__(self, config: Config, place: Path, leaving: Leaving) -> None:
         given = {role: getattr(config.data, role) for role in ("train", "dev", "test")}
@@ -165,13 +168,16 @@ class _Data:
         return Selection(store=store, speakers=self.place / f"{role}.txt" if listed else None)
 
     def make(self, left_out: str | None, progress: Progress) -> None:
-        """Make stores and lists, without a user where one is given."""
+        """Make stores and lists, without a user where one is given. The store without them is written once."""
         make_folder(self.place)
         train = self._given["train"].store.resolve()
         for original in self._stores:
             store = self.place / f"store{self._stores.index(original)}"
             if left_out is not None and self._leaving == "store" and original == train:
-                leave_out(Store.open(original), [left_out], store, progress)
+                written = self.place.parent / "store"
+                if not written.exists():
+                    leave_out(Store.open(original), [left_out], written, progress)
+                _link(written, store)
             else:
                 _link(original, store)
         for role, selection in self.selections.items():
