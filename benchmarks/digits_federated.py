@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from sottovoce.runs import Run
+
 HELD_OUT, SEED_SPEAKERS, USERS, COHORT = 12, 8, 40, 16
 SEED_MODEL = (
     "central.steps=1500",
@@ -72,8 +74,7 @@ def main() -> None:
         words = ("train", "federated", "tiny", "--seed-model", seed / "last", "--train", f"{store}@{out}/users.txt")
         sotto(*words, "--dev", held_out, "--run", run, *workers, settings=(*FEDERATED, *settings))
         wer = json.loads((run / "result.json").read_text())["dev_wer"]
-        steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        inside = [line["not_private"] for line in steps if "not_private" in line]
+        inside = [line["not_private"] for line in Run(run).log.lines() if "not_private" in line]
         norm, clipped = (sum(line[key] for line in inside) / len(inside) for key in ("delta_norm", "share_clipped"))
         print(f"| {name} | {100 * wer:.1f} % | {wer / before:.2f} | {norm:.2f} | {clipped:.2f} |", flush=True)
 

@@ -28,6 +28,7 @@ from sottovoce.data.preparation import prepare
 from sottovoce.federated.federated_training import train_federated
 from sottovoce.processes import no_progress
 from sottovoce.runs.display import NoDisplay
+from sottovoce.runs.metrics_log import MetricsLog
 from sottovoce.runs.own_corpus import with_own_corpus
 from sottovoce.workers import run_workers
 from trainings import SMALL_MODEL
@@ -119,11 +120,13 @@ def _prepare(folder: Path) -> dict[str, dict[str, str]]:
 def digests(run: Path) -> dict[str, str]:
     """Return the digests of a finished run."""
     found = {"model": hashlib.sha256((run / "last" / "model.safetensors").read_bytes()).hexdigest()}
-    for name in ("ledger", "metrics"):
-        path = run / f"{name}.jsonl"
-        if path.exists():
-            lines = [_without(json.loads(line)) for line in path.read_text().splitlines() if '"saved"' not in line]
-            found[name] = hashlib.sha256(json.dumps(lines, sort_keys=True).encode()).hexdigest()
+    ledger = run / "ledger.jsonl"
+    lines = {"metrics": list(MetricsLog(run).lines())}
+    if ledger.exists():
+        lines["ledger"] = [json.loads(line) for line in ledger.read_text().splitlines() if '"saved"' not in line]
+    for name, content in lines.items():
+        compared = [_without(line) for line in content]
+        found[name] = hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
     return found
 
 

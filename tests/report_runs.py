@@ -18,7 +18,7 @@ from sottovoce.data.preparation import prepare
 from sottovoce.distributed import Group
 from sottovoce.federated.federated_training import train_federated
 from sottovoce.reports import Report, report
-from sottovoce.runs.display import NoDisplay
+from sottovoce.runs.display import MakeDisplay, NoDisplay
 from trainings import SMALL_MODEL
 
 NOISE = ("privacy.clip_norm=0.5", "privacy.sigma_dp=1.0")
@@ -63,12 +63,18 @@ def make_data(folder: Path) -> dict[str, str]:
     return settings
 
 
-def make_run(kind: str, folder: Path, data: dict[str, str], settings: Sequence[str] = ()) -> Path:
+def make_run(
+    kind: str,
+    folder: Path,
+    data: dict[str, str],
+    settings: Sequence[str] = (),
+    display: MakeDisplay = NoDisplay,
+) -> Path:
     """Train a run in this process and return its folder."""
     own, train = (_FEDERATED, train_federated) if kind == "federated" else (_CENTRAL, train_central)
     resolved = resolve("tiny", *map(parse_setting, [*SMALL_MODEL, *own, *data.values(), *settings]))
     with _own_signals():
-        train(Group(), resolved, folder, NoDisplay)
+        train(Group(), resolved, folder, display)
     return folder
 
 

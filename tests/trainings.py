@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import io
-import json
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sottovoce.cli.main import run as command_line_of_sotto
+from sottovoce.runs.metrics_log import MetricsLog
 
 PYTHON = (sys.executable, "-m")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
@@ -65,11 +65,8 @@ def started(words: list[str], folder: Path, step: int = 0, **options: bool) -> "
 
 
 def metrics(folder: Path) -> list[dict]:
-    """Return the whole lines of a run's metrics."""
-    path = folder / "metrics.jsonl"
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+    """Return the whole lines of a run's metrics, public and private keys together."""
+    return [dict(line) for line in MetricsLog(folder).lines()]
 
 
 def steps_taken(folder: Path) -> int:

@@ -7,7 +7,7 @@
     settings      preset_names, preset
     training      train_central, train_federated, Run
     recognition   load, Model, evaluate
-    privacy       epsilon, Epsilons, plan, Plan
+    privacy       epsilon, Epsilons, plan, Plan, publish, neighbours
     reports       report
     optimizers    Lamb, Lars, Adam, AdaGrad, Sgd, Schedule
     options       TransformerOptions, ConformerOptions, LocalSgd, FedProx, Gaussian
@@ -29,7 +29,7 @@ from sottovoce.lazy_names import lazy_names
 from sottovoce.version import VERSION
 
 if TYPE_CHECKING:
-    from sottovoce.api import epsilon, evaluate, plan, preset, train_central, train_federated
+    from sottovoce.api import epsilon, evaluate, neighbours, plan, preset, publish, train_central, train_federated
     from sottovoce.config import preset_names
     from sottovoce.data.corpora import CommonVoice, CorpusSpec, Lhotse, LibriSpeech, Synthetic, Table
     from sottovoce.data.joining import Joining
@@ -108,10 +108,12 @@ __all__ = [
     "epsilon",
     "evaluate",
     "load",
+    "neighbours",
     "plan",
     "prepare",
     "preset",
     "preset_names",
+    "publish",
     "report",
     "train_central",
     "train_federated",
@@ -120,7 +122,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "api": "epsilon evaluate plan preset train_central train_federated",
+        "api": "epsilon evaluate neighbours plan preset publish train_central train_federated",
         "config": "preset_names",
         "data.corpora": "CommonVoice CorpusSpec Lhotse LibriSpeech Synthetic Table",
         "data.joining": "Joining",

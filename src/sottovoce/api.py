@@ -10,6 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sottovoce.boundary.neighbours import Leaving, Neighbours
+from sottovoce.boundary.neighbours import neighbours as compare_neighbours
+from sottovoce.boundary.publish import Published, Which
+from sottovoce.boundary.publish import publish as publish_run
 from sottovoce.config import Layer, Resolved, Tree, resolve
 from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
@@ -38,8 +42,10 @@ __all__ = [
     "Speech",
     "epsilon",
     "evaluate",
+    "neighbours",
     "plan",
     "preset",
+    "publish",
     "train_central",
     "train_federated",
 ]
@@ -167,7 +173,7 @@ def _selection(speech: Speech, run: Path, role: str) -> Selection:
         if path.read_bytes() != content:
             raise DataError(f"{path} names other speakers: {run} was started with them. Choose another folder.")
     else:
-        with written_whole(path) as file:
+        with written_whole(path, private=True) as file:
             file.write(content)
     return Selection(store=speech.store.path, speakers=path)
 
@@ -213,6 +219,52 @@ def _evaluate_worker(
     )
     if group.leads:
         result.write_text(breakdown.model_dump_json(), encoding="utf-8")
+
+
+def publish(run: Place, out: Place, *, model: Which = "best") -> Published:
+    """Export what the guarantee of a run covers: model, ledger, public log, statement and public configuration.
+
+    Refused unless the run has a guarantee, its randomness was secure and its ledger holds. `out` appears whole or not
+    at all.
+
+    Example: `sv.publish("runs/private", "release").files["model.safetensors"]`
+    """
+    return publish_run(Path(run), Path(out), model=model)
+
+
+def neighbours(
+    settings: Resolved | str,
+    *,
+    train: Speech | None = None,
+    dev: Speech | None = None,
+    test: Speech | None = None,
+    seed_model: Place | None = None,
+    without: str | None = None,
+    leaving: Leaving = "store",
+    repeat: int = 5,
+    steps: int = 2,
+    workers: int = 1,
+    work: Place | None = None,
+    progress: Progress = no_progress,
+) -> Neighbours:
+    """Make short secure runs with and without one user, and look for the user in everything that is public of them.
+
+    By default the user with the most audio leaves the store; `leaving="list"` only shortens the list of users. The runs
+    are made in a temporary folder below `work` and removed. An empty `comparison.findings` is no proof.
+
+    Example: `sv.neighbours("quick", repeat=5).comparison.findings`
+    """
+    with tempfile.TemporaryDirectory() as lists:
+        return compare_neighbours(
+            _with_data(settings, Path(lists), train=train, dev=dev, test=test, seed_model=seed_model),
+            without=without,
+            leaving=leaving,
+            repeat=repeat,
+            steps=steps,
+            workers=workers,
+            work=None if work is None else Path(work),
+            progress=progress,
+        )
 
 
 def epsilon(

@@ -105,33 +105,44 @@ class Config(BaseModel):
     hardware: Hardware = Field(default_factory=Hardware)
 
     @property
+    def diagnostics(self) -> bool:
+        """Whether a federated run logs and shows figures that are computed from private data."""
+        return self.privacy.diagnosed(self.randomness.source)
+
+    @property
     def public_hash(self) -> str:
         """The SHA-256 of the public part, which a ledger holds."""
         return public_hash(self.model_dump(mode="json"))
 
 
-# What may be published of a run's configuration: settings, and neither places nor data.
-PUBLIC_SECTIONS = (
-    "seed",
-    "users",
-    "batching",
-    "model",
-    "specaugment",
-    "participation",
-    "privacy",
-    "randomness",
-    "federated",
-)
-_PRIVATE_KEYS = (("privacy", "ledger"),)
+# By section, the keys that are public; None: the whole value.
+PUBLIC_SETTINGS: Mapping[str, tuple[str, ...] | None] = {
+    "seed": None,  # of initialisation and local work; cohorts and noise of a published run never come from it
+    "users": ("iid",),
+    "batching": ("seconds", "max_seconds_per_user", "max_padding"),
+    "model": None,  # an encoder of your own has options of its own
+    "specaugment": None,
+    "participation": (*("population", "cohort_size", "sampling", "weight", "weight_bound", "weight_total", "q_min"),),
+    "privacy": (
+        *("clip_norm", "clipping", "rule", "layer_weights", "sigma_dp", "noise", "target_delta", "budget"),
+        *("noise_analysis", "accept", "diagnostics"),
+    ),
+    "randomness": ("source",),
+    "federated": (
+        *("local", "optimizer", "schedule", "partition", "trainable"),
+        *("central_steps", "evaluate_every", "checkpoint_every"),
+    ),
+}
 
 
 def public_part(config: Tree) -> Tree:
-    """Return the part of a configuration that may be published."""
-    public = {name: config[name] for name in PUBLIC_SECTIONS if name in config}
-    for section, key in _PRIVATE_KEYS:
-        if section in public:
-            public[section] = {name: value for name, value in public[section].items() if name != key}
-    return public
+    """Return the part of a configuration that may be published; keys that it does not have are left out."""
+    given = {section: config[section] for section in PUBLIC_SETTINGS if section in config}
+    return {section: _chosen(value, PUBLIC_SETTINGS[section]) for section, value in given.items()}
+
+
+def _chosen(section: Any, keys: tuple[str, ...] | None) -> Any:
+    return section if keys is None else {key: section[key] for key in keys if key in section}
 
 
 def public_hash(config: Tree) -> str:

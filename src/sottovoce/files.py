@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from sottovoce.errors import DataError
 
 _Row = TypeVar("_Row")
+OWNER_ONLY, OWNER_ONLY_FOLDER = 0o600, 0o700
 
 
 def gigabytes(size: float) -> str:
@@ -29,10 +30,11 @@ def gigabytes(size: float) -> str:
 
 
 @contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[IO[bytes]]:
+def written_whole(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Open a file for writing that gets its name only when it is complete and on disk.
 
-    If the block raises an error, nothing is left behind and an existing file stays as it is.
+    If the block raises an error, nothing is left behind and an existing file stays as it is. A private file is one that
+    only its owner can read, from its first byte on.
 
     Example:
         with written_whole(Path("model.json")) as file:
@@ -40,7 +42,7 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with open_private(temporary, "wb") if private else temporary.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -54,14 +56,35 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
         temporary.unlink(missing_ok=True)
 
 
+def open_private(path: Path, mode: str) -> IO[Any]:
+    """Open a file for writing ("wb") or appending ("ab") that only its owner can read, whatever the umask is."""
+
+    def opener(name: str, flags: int) -> int:
+        descriptor = os.open(name, flags, OWNER_ONLY)
+        os.fchmod(descriptor, OWNER_ONLY)  # it may exist, with another mode
+        return descriptor
+
+    return open(path, mode, opener=opener)
+
+
+def keep_private(path: Path) -> None:
+    """Let nobody but its owner read a file or enter a folder; nothing happens where it does not exist."""
+    if path.is_symlink() or not path.exists():
+        return
+    try:
+        path.chmod(OWNER_ONLY_FOLDER if path.is_dir() else OWNER_ONLY)
+    except PermissionError:
+        raise DataError(f"{path} is private, but belongs to another user. Copy the run, or become its owner.") from None
+
+
 def as_json(document: Any) -> bytes:
     """Return a document as indented JSON; equal documents give equal bytes."""
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def write_json(path: Path, document: Any) -> None:
-    """Write a JSON document, complete or not at all."""
-    with written_whole(path) as file:
+def write_json(path: Path, document: Any, *, private: bool = False) -> None:
+    """Write a JSON document, complete or not at all; a private one for its owner only."""
+    with written_whole(path, private=private) as file:
         file.write(as_json(document))
 
 

@@ -151,7 +151,7 @@ def test_the_numbers_are_those_of_the_runs(report, page, folder):
         assert f"<td>{epsilon(result['epsilon_rdp'])}</td>" in page
         assert f"<td>{epsilon(result['epsilon_pld'])}</td>" in page
     assert (rows[2]["epsilon_rdp"], rows[3]["epsilon_rdp"]) == ("", "")
-    steps = [json.loads(line) for line in (folder / "dim0" / "metrics.jsonl").read_text().splitlines()]
+    steps = list(Run(folder / "dim0").log.lines())
     dynamics = [row for row in rows_of(report, "dynamics") if row["run"] == f"{HOSTILE}, seed 0"]
     noted = [line["not_private"]["gradient_norm"] for line in steps if "not_private" in line]
     assert [float(row["gradient_norm"]) if row["gradient_norm"] else None for row in dynamics] == noted
@@ -245,7 +245,8 @@ def broken(folder, tmp_path):
 def test_an_older_run_shows_what_it_has(broken, sotto):
     for name in ("evaluation.json", "row.json", "ledger.jsonl", "result.json"):
         (broken / name).unlink()
-    lines = [json.loads(line) for line in (broken / "metrics.jsonl").read_text().splitlines()]
+    lines = list(Run(broken).log.lines())
+    (broken / "private.jsonl").unlink()  # older runs have everything in one file
     for line in lines:
         for key in ("gradient_norm", "local_variance", "smoothness", "local_steps"):
             line.get("not_private", {}).pop(key, None)
@@ -277,6 +278,7 @@ def test_a_folder_that_is_no_run_and_a_damaged_run_are_one_line(broken, tmp_path
     (broken / "metrics.jsonl").write_text('{"step": 1, "central_lr": "x"}\n')
     assert "line 1 is damaged" in sotto("report", broken).error
     (broken / "metrics.jsonl").unlink()
+    (broken / "private.jsonl").unlink()
     (broken / "row.json").write_text('{"row": "a", "claims": 5}')
     assert "row.json is damaged" in sotto("report", broken).error
     (broken / "row.json").write_text('{"row": "a", "dev": ["a"]}')
@@ -296,6 +298,7 @@ def test_a_folder_that_is_no_run_and_a_damaged_run_are_one_line(broken, tmp_path
 def test_what_is_not_a_run_is_left_out_if_something_is(broken, sotto):
     (broken.parent / "notes.txt").write_text("not a run")
     (broken / "metrics.jsonl").unlink()  # there is little to draw
+    (broken / "private.jsonl").unlink()
     outcome = sotto("report", broken, broken.parent / "notes.txt")
     assert outcome.code == 0, outcome.stderr
     assert "Left out, because they are not runs: " in outcome.stderr

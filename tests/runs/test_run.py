@@ -13,8 +13,9 @@ from report_runs import NOISE, make_data, make_run
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.model import Model, load
 from sottovoce.privacy.epsilons import Epsilons
+from sottovoce.privacy.run_files import METRICS_FILE
 from sottovoce.runs import Run, RunConfig, Stop
-from sottovoce.runs.metrics_log import METRICS_FILE, MetricsLog
+from sottovoce.runs.metrics_log import Kept, MetricsLog
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def test_epsilon_is_that_of_the_result_or_so_far_by_rdp(folder, tmp_path):
 
 def test_metrics_are_a_table_with_flat_columns_and_nulls(folder):
     run = Run(folder / "federated")
-    lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    lines = list(run.log.lines())
     table = run.metrics()
     assert table.num_rows == len(lines)
     assert table.column("step").to_pylist() == [line["step"] for line in lines]
@@ -72,7 +73,7 @@ def test_metrics_of_a_run_that_is_still_writing(folder, tmp_path):
     shutil.copytree(folder / "central", tmp_path / "run", symlinks=True)
     run = Run(tmp_path / "run")
     count = run.metrics().num_rows
-    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+    with (tmp_path / "run" / "private.jsonl").open("a") as file:
         file.write('{"step": 7, "los')
     assert run.metrics().num_rows == count
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1}\n{"loss": 2}\n')
@@ -140,9 +141,9 @@ def test_the_time_of_a_resumed_run_continues(tmp_path, private):
         *({"step": step, "lr": 0.1, **time} for step, time in enumerate(timed, 1)),
     ]
     (tmp_path / METRICS_FILE).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert MetricsLog(tmp_path).cut(2, -1) == 20.0
+    assert MetricsLog(tmp_path).cut(2, -1) == Kept(elapsed_seconds=20.0, last=3)
     assert list(MetricsLog(tmp_path).lines()) == lines[:3]
-    assert MetricsLog(tmp_path).cut(0, -1) == 0.0
+    assert MetricsLog(tmp_path).cut(0, -1) == Kept()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sottovoce.cli.arguments import AsJson
+from sottovoce.cli.boundary import neighbours, publish
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table
 from sottovoce.cli.population_ledger import population as population_command
 from sottovoce.errors import DataError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from sottovoce.privacy.planner import Plan
 
 app = typer.Typer(no_args_is_help=True)
+app.command()(publish)
+app.command()(neighbours)
 app.command("population")(population_command)
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a federated run.")]

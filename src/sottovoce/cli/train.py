@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
-_PRELOADING = "sottovoce.cli.preloading"
+PRELOADING = "sottovoce.cli.preloading"
 Chosen = "STORE[@SPEAKERS]"
 
 
@@ -64,7 +64,7 @@ def central(
 
     Example: sotto train central tiny --run runs/digits --train stores/digits@splits/digits/train.txt
     """
-    start_worker_server(workers, _PRELOADING)
+    start_worker_server(workers, PRELOADING)
     from sottovoce.api import train_central
     from sottovoce.cli.training_display import TrainingDisplay
 
@@ -94,7 +94,7 @@ def federated(
 
     Example: sotto train federated quick --run runs/quick
     """
-    start_worker_server(workers, _PRELOADING)
+    start_worker_server(workers, PRELOADING)
     from sottovoce.api import train_federated
     from sottovoce.cli.training_display import TrainingDisplay
     from sottovoce.runs.own_corpus import with_own_corpus

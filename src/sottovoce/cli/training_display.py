@@ -1,4 +1,8 @@
-"""The progress of a training on stderr."""
+"""The progress of a training on stderr.
+
+A run without diagnostics shows no times: how long a step takes depends on the users in it. For the same reason its
+lines come at fixed steps, not at fixed times.
+"""
 
 import time
 from typing import TYPE_CHECKING
@@ -12,6 +16,8 @@ if TYPE_CHECKING:
     from sottovoce.runs.display import Status
 
 _LOG_SECONDS = 10.0
+_UNTIMED_COLUMNS = 4
+_LOG_LINES = 20  # of a whole run whose times may not be shown
 
 
 class TrainingDisplay:
@@ -25,9 +31,6 @@ class TrainingDisplay:
             MofNCompleteColumn(),
             BarColumn(bar_width=20),
             TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
             console=stderr,
             disable=not stderr.is_terminal,
         )
@@ -38,16 +41,25 @@ class TrainingDisplay:
 
     def __call__(self, status: "Status") -> None:
         """Show the progress."""
-        wer = "" if status.wer is None else f"  WER {100 * status.wer:.2f} %"
+        wer = "" if status.wer is None else f"WER {100 * status.wer:.2f} %"
         loss = "" if status.loss is None else f"loss {status.loss:.3f}"
-        epsilon = "" if status.epsilon is None else f"  epsilon {short_exponents(rounded_up(status.epsilon))}"
-        text = f"{loss}{wer}{epsilon}  {status.speed}"
+        epsilon = "" if status.epsilon is None else f"epsilon {short_exponents(rounded_up(status.epsilon))}"
+        text = "  ".join(part for part in (loss, wer, epsilon, status.speed) if part)
+        if status.timed and len(self._bar.columns) == _UNTIMED_COLUMNS:
+            self._bar.columns = (*self._bar.columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
         self._bar.update(self._task, completed=status.step, total=status.steps, description=text)
         now = time.monotonic()
         self._first = self._first or (status.step, now)
-        if not stderr.is_terminal and (now - self._said >= _LOG_SECONDS or status.step == status.steps):
-            note(f"{self._label} {status.step} of {status.steps}: {text}{self._left(status, now)}")
+        if not stderr.is_terminal and self._is_due(status, now):
+            left = self._left(status, now) if status.timed else ""
+            note(f"{self._label} {status.step} of {status.steps}: {text}{left}")
             self._said = now
+
+    def _is_due(self, status: "Status", now: float) -> bool:
+        """Return whether to print a line: now and then or, where times are private, at fixed steps."""
+        if status.timed:
+            return now - self._said >= _LOG_SECONDS or status.step == status.steps
+        return status.step * _LOG_LINES // status.steps > (status.step - 1) * _LOG_LINES // status.steps
 
     def _left(self, status: "Status", now: float) -> str:
         """Return the time that is left, at the pace since the first step and within a limit on the time."""

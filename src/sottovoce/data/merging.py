@@ -62,7 +62,7 @@ def merge(
     with only_writer(partial):
         remove_temporaries(partial)
         table = table.sort_by([("speaker", "ascending"), ("utterance", "ascending")])
-        _copy_features(stores, table, partial / FEATURES, progress)
+        copy_features(stores, table, partial / FEATURES, progress)
         samples = np.rint(table["seconds"].to_numpy() * SAMPLE_RATE_HZ).astype(np.int64)
         content = table.drop_columns(["store", "row", "tokens", "frames", "seconds"])
         rejected = [rejection for store in stores for rejection in read_rejected(store.path)]
@@ -169,7 +169,7 @@ def _audio_digests(stores: Sequence[Store], table: pa.Table) -> DigestArray:
     return digests
 
 
-def _copy_features(stores: Sequence[Store], table: pa.Table, path: Path, progress: Progress) -> None:
+def copy_features(stores: Sequence[Store], table: pa.Table, path: Path, progress: Progress) -> None:
     """Copy the frames in the order of the table, one run of contiguous rows at a time."""
     source = table["store"].to_numpy()
     rows = table["row"].to_numpy()

@@ -215,7 +215,7 @@ def memory(config: Config, size: ModelSize) -> dict[str, float]:
         "integer_sum": parameters * _INTEGER,
         "noise": parameters * _INTEGER if noise else 0,  # in the memory of the host; other processes have their share
         # For diagnostics, which privacy.diagnostics switches off.
-        "first_gradient": parameters * _FLOAT if config.privacy.diagnostics else 0,
+        "first_gradient": parameters * _FLOAT if config.diagnostics else 0,
     }
     passing = {
         "activations": activation_bytes(sized_encoder(config.model, size.tokens), config.batching.seconds),

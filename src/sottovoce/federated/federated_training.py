@@ -101,7 +101,7 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
         may_change=MAY_CHANGE,
         data=data_hashes(config, run, users=users, dev=context.dev),
         timed=False,
-        events=config.privacy.diagnostics,
+        events=config.diagnostics,
     )
     _say_first(training, len(users))
     with closing(training.log):
@@ -156,7 +156,7 @@ def _say_first(training: Training, users: int) -> None:
         return
     if config.privacy.void is not None:
         context.display.say(f"No privacy guarantee: {config.privacy.void}.")
-    if config.privacy.diagnostics:
+    if config.diagnostics:
         for note in population_notes(config.participation, users):
             context.display.say(f"Note: {note}")
 
@@ -173,7 +173,7 @@ def _make_engine(
     config, run = context.resolved.config, context.run
     planned = Epsilons(rdp=header.epsilon({1: config.federated.central_steps}))
     line: dict[str, Any] = {"guarantee": _guarantee(config, mechanism, planned, users)}
-    if config.privacy.diagnostics and len(users) != mechanism.population:
+    if config.diagnostics and len(users) != mechanism.population:
         line["not_private"] = {"users": len(users)}
     training.log.write(done, line)
     client = Client(users.store, config.batching, config.federated.local, config.specaugment, config.seed)
@@ -230,7 +230,7 @@ def _guarantee(config: Config, mechanism: Mechanism, epsilon: Epsilons, users: P
 def _take_steps(training: Training, engine: Engine) -> bool:
     """Take the remaining central steps, until the last one or a request to stop; return False at the budget's end."""
     config, ledger = training.context.resolved.config, training.ledger
-    options, diagnostics, group = config.federated, config.privacy.diagnostics, training.context.group
+    options, diagnostics, group = config.federated, config.diagnostics, training.context.group
     # A secure step that is lost is charged again, so every one of them is saved.
     checkpoint_every = 1 if engine.mechanism.source == "secure" else options.checkpoint_every
     done = training.progress.step
@@ -252,6 +252,7 @@ def _take_steps(training: Training, engine: Engine) -> bool:
             loss=figures.loss if diagnostics else None,
             speed=f"{speed:.1f} users per second" if diagnostics else "",
             epsilon=epsilon,
+            timed=diagnostics,
         )
         done = training.progress.step
         evaluated = training.evaluate_or_save(evaluate_every=options.evaluate_every, checkpoint_every=checkpoint_every)

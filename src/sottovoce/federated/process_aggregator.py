@@ -114,7 +114,7 @@ class ProcessAggregator:
         places = self._share(t, cohort)
         users = dict(zip(cohort[places].tolist(), weights[places].tolist(), strict=True))
         closely = set(cohort[t % CLOSELY :: CLOSELY].tolist())  # the same users for any number of processes
-        watch = LocalGradients(mechanism.partition, client.local, on=mechanism.privacy.diagnostics)
+        watch = LocalGradients(mechanism.partition, client.local, on=mechanism.diagnostics)
         losses: list[Tensor] = []
         state = None
         batches = self._local_batches(t, users)

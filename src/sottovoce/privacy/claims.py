@@ -6,13 +6,14 @@ Everything is read from the ledger; nothing comes from the model or from private
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from sottovoce.errors import DataError, PrivacyError
 from sottovoce.privacy.acceptance import SENTENCES
 from sottovoce.privacy.accounting import (
     Accounted,
+    Event,
     Spent,
     account_for,
     delta_at,
@@ -28,6 +29,7 @@ from sottovoce.privacy.ledger import LEDGER_FILE, LedgerContent, read_ledger
 from sottovoce.privacy.ledger_header import UNKNOWN, LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
 from sottovoce.privacy.privacy_options import Sampling
+from sottovoce.privacy.run_files import PRIVATE_FILES, RUN_FILES, RunFile
 
 DELTAS = (1e-6, 1e-8, 1e-9, 1e-10, 1e-12)
 FALSE_POSITIVES = (0.001, 0.01, 0.1)
@@ -219,8 +221,7 @@ def statement(account: Account) -> str:
         return f"{title}This run has no privacy guarantee: {header.guarantee.removeprefix('none: ')}.\n"
     return (
         f"{title}{_summary(account)}\n## What is protected\n\n{_protected(header)}\n"
-        f"## Mechanism\n\n{_mechanism(account)}\n## Epsilon at several deltas\n\n{_table(account.spent)}\n"
-        f"## What an attacker can tell\n\n{_attack(account.spent)}\n"
+        f"## Mechanism\n\n{_mechanism(account)}\n{_numbers(tuple(account.spent.events.items()), account.spent.extra)}\n"
         f"## What is not covered\n\n{_not_covered(header.simulated)}"
     )
 
@@ -256,8 +257,8 @@ def _summary(account: Account) -> str:
 def _protected(header: LedgerHeader) -> str:
     return (
         f"- Unit: {header.unit}.\n- Adjacency: {header.adjacency}.\n"
-        f"- Population: K = {header.population:,}, a public number; it was not counted from the data.\n"
-        "- Released, and covered: every model, its optimizer's state, and the public part of the log.\n"
+        f"- Population: K = {header.population:,}, stated by the operator as a public number.\n"
+        f"- Covered: {'; '.join(_described(file) for file in RUN_FILES if file.side != 'private')}.\n"
     )
 
 
@@ -273,7 +274,7 @@ def _mechanism(account: Account) -> str:
         f"probability q = {_number(header.sampling_prob)}.",
         f"Clipping: {header.clipping} (rule {header.rule}), C = {_number(header.clip_norm)}; each user's update is "
         "rounded to integers whose norm is at most C, in exact arithmetic.",
-        f"Sum divided by {_number(header.divisor)}, public; weights: {header.weight}.",
+        f"Sum divided by {_number(header.divisor)}, public; weights: {_weights(header)}.",
         f"Noise: {header.noise_mechanism.name.capitalize()}, once per release, sigma_dp = {_number(header.sigma_dp)} "
         f"(std of the average in units of C), z = {_number(header.z)} times what one user can change; {header.noise}.",
         f"Composition: {account.releases} releases of this mechanism, adaptively chosen.",
@@ -289,6 +290,18 @@ def _mechanism(account: Account) -> str:
     for change in account.content.changes:
         lines.append(f"Later: {', '.join(f'{key} {value}' for key, value in change.line().items())}.")
     return "".join(f"- {line}\n" for line in lines)
+
+
+def _weights(header: LedgerHeader) -> str:
+    bounded = "" if header.weight == "one" else f", at most {_number(header.weight_bound)} for one user"
+    return f"{header.weight}{bounded}"
+
+
+@lru_cache(maxsize=4)  # they take a second or more
+def _numbers(events: tuple[tuple[Event, int], ...], extra: float) -> str:
+    """Return the two sections of numbers, of what several releases cost."""
+    spent = Spent(dict(events), extra)
+    return f"## Epsilon at several deltas\n\n{_table(spent)}\n## What an attacker can tell\n\n{_attack(spent)}"
 
 
 def _table(spent: Spent) -> str:
@@ -313,14 +326,21 @@ def _attack(spent: Spent) -> str:
     )
 
 
+def _described(file: RunFile) -> str:
+    return f"{file.name} ({file.content})"
+
+
 def _not_covered(simulated: bool) -> str:
     lines = [
         "The data of the seed model, and whatever the seed model reveals.",
         "Choices made by looking at the users' data: hyper-parameters, the number of runs, which one is published. "
         "Runs on the same users add up: `sotto privacy compose`.",
-        "Diagnostics: everything under `not_private` in metrics.jsonl, TensorBoard events, config.json (it has a hash "
-        "of the data). They stay with whoever ran the training.",
-        "The dev and test sets: evaluations are not private.",
+        "All other files of the run's folder. They stay with whoever ran the training: "
+        f"{'; '.join(_described(file) for file in PRIVATE_FILES)}.",
+        "What training prints: error rates on dev and test and, with privacy.diagnostics, losses, speeds and how many "
+        "users there are.",
+        "The list of speakers, wherever it is kept: it names the users.",
+        "The dev and test sets: error rates are computed from their speakers' audio without noise.",
         "The server: it sees every update before the noise. Secure aggregation, or trust in it, is assumed.",
         "Side channels: time, traffic, crashes, memory.",
     ]

@@ -1,7 +1,8 @@
 """Exact draws of the discrete Gaussian, P(n) proportional to f(n) = exp(-n^2 / 2 std^2), from the kernel's generator.
 
 Guarantee: the draws have exactly this distribution for the std given, a float64, if the generator's bits are uniform.
-Rounding never decides a draw.
+float64 decides a comparison only where the two sides lie further apart than all rounding errors, so that exact
+arithmetic would decide the same.
 
 **Method.** Rejection under the curve y = c f(n), where c is an integer and the area is cut into 2^16 cells. The
 integers from -T to T - 1 are cut into blocks of w = 2^shift. A cell is one block times one unit of height: the integers
@@ -27,8 +28,8 @@ Cells that are left over reject.
 
 **Exactness.** About 97 % of the cells lie below the curve as a whole. They accept without a look at y, and come first
 in the table. For the others, U with 64 bits and f(n) in float64 are compared with a margin beyond all rounding errors.
-Within the margin, f(n) is computed in decimal arithmetic, and U gets as many further random bits as the comparison
-needs. The bounds of f that cells are chosen by are decimal, too, and rounded to the safe side.
+Within the margin, f(n) is enclosed between two decimal numbers, and U gets as many further random bits as the
+comparison needs. The bounds of f that cells are chosen by are decimal, too, and rounded to the safe side.
 
 **Random bits** come from the operating system's generator (`os.urandom`), about 8 bytes a draw. Nothing in this process
 holds a generator's state that could leak, be copied by a fork or be seeded badly. That is worth its time, two thirds of

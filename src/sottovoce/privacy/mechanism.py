@@ -62,7 +62,7 @@ class Mechanism:
         """K."""
         if self.participation.population is None:
             raise PrivacyError(
-                "participation.population is required: K is public and never counted from the data. Give it, and the "
+                "participation.population is required: K is a public number, which you state. Give it, and the "
                 "cohort size below it, with --set participation.population=... --set participation.cohort_size=..."
             )
         return self.participation.population
@@ -130,6 +130,11 @@ class Mechanism:
         for integers, released in parts(total, average):
             released.copy_(integers.double().mul_(self.resolution / self.divisor))
         return average
+
+    @property
+    def diagnostics(self) -> bool:
+        """Whether private figures are computed, logged and shown."""
+        return self.privacy.diagnosed(self.source)
 
     def average_norms(self, total: Tensor) -> Tensor:
         """Return the norms, by layer, of the average of an integer sum; for diagnostics."""

@@ -16,7 +16,7 @@ LayerWeight = Annotated[float, Field(ge=1e-6, le=1e6)]
 
 
 class Participation(BaseModel):
-    """Who takes part in a central step, and how much each counts. All of it is public and none is counted from data."""
+    """Who takes part in a central step, and how much each counts. All of it is public: you state it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -110,7 +110,10 @@ class Privacy(BaseModel):
     accept: tuple[Acceptance, ...] = Field(
         (), description="what you state where the code cannot know, recorded in the ledger; errors name the statements"
     )
-    diagnostics: bool = Field(True, description="log figures that are computed from private data, marked as such")
+    diagnostics: bool | None = Field(
+        None,
+        description="log and show figures that are computed from private data; null: only where randomness is seeded",
+    )
 
     @model_validator(mode="after")
     def _bounds_have_a_norm(self) -> "Privacy":
@@ -119,6 +122,10 @@ class Privacy(BaseModel):
         if self.noise_analysis is not None and self.sigma_dp == 0:
             raise ValueError("Expected sigma_dp > 0 where noise_analysis is given")
         return self
+
+    def diagnosed(self, source: SourceName) -> bool:
+        """Return whether private figures are logged and shown: as configured, or else in simulations only."""
+        return source == "seeded" if self.diagnostics is None else self.diagnostics
 
     @property
     def void(self) -> str | None:

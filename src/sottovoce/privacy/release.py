@@ -55,7 +55,7 @@ def release(t: int, total: Tensor, cohort_weight: int, *, noise: DrawnNoise, led
     """
     mechanism = noise.mechanism
     mechanism.shrink_(total, cohort_weight)
-    signal_norms = mechanism.average_norms(total) if mechanism.privacy.diagnostics else None
+    signal_norms = mechanism.average_norms(total) if mechanism.diagnostics else None
     noise.add_to_(total, t)
     if noise.request.state.vectors and ledger is not None and ledger.repeats(t, _digest(total)):
         raise PrivacyError(

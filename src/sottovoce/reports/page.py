@@ -116,7 +116,7 @@ def _write_files(sections: Sequence[Section], folder: Path) -> list[Path]:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    with written_whole(path) as file:
+    with written_whole(path, private=True) as file:  # diagnostics, and error rates by speaker
         file.write(content)
     return path
 

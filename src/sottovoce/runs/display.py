@@ -16,6 +16,7 @@ class Status:
     speed: str
     epsilon: float | None = None
     seconds_allowed: float | None = None  # until a limit on the time ends the training; None without a limit
+    timed: bool = True  # times may be shown; in a run without diagnostics they may not: users' audio takes time
 
 
 class Display(Protocol):

@@ -6,6 +6,8 @@
     RUN/result.json                   Result         how a federated run ended
     RUN/row.json, RUN/done.json       BenchRow, Done of a run that a benchmark has trained
 
+All of them are private: they hold paths, hashes of the data or error rates, and only their owner can read them.
+
 A file that is damaged is a DataError of one line. Keys that this version does not know are ignored, so that runs of
 other versions can be read.
 """
@@ -42,8 +44,8 @@ class Document(BaseModel):
         return {key: value for key, value in tree.items() if key not in self.OPTIONAL or value is not None}
 
     def write(self, folder: Path) -> None:
-        """Write the file whole."""
-        write_json(folder / self.FILE, self.content())
+        """Write the file whole, for its owner only."""
+        write_json(folder / self.FILE, self.content(), private=True)
 
     @classmethod
     def read(cls, folder: Path) -> Self:

@@ -1,7 +1,8 @@
 """The folder of a run, for training and for reading: configuration, metrics, checkpoints, result.
 
     RUN/config.json                 the resolved configuration, with the source of every value
-    RUN/metrics.jsonl               one line per step and one per evaluation
+    RUN/metrics.jsonl               the public figures of every step
+    RUN/private.jsonl               the private ones, and a line for every evaluation
     RUN/checkpoints/STEP/           model.safetensors, state.safetensors (optimizer), checkpoint.json (counters), and
                                     noise.safetensors (secret), where a noise mechanism has a state
     RUN/last, RUN/best              links to the newest checkpoint and to the best on dev
@@ -10,12 +11,12 @@
 
 Guarantees: a checkpoint appears whole or not at all; `last` and `best` always name a whole checkpoint; a run resumes
 only with the configuration it was started with; killed at any moment, it can be resumed. Only what needs a model's
-tensors loads torch.
+tensors loads torch. Only their owner can read the private files (`run_files.PRIVATE_FILES`); a run of an earlier
+version that resumes is brought to that.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -25,10 +26,11 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 
 from sottovoce.errors import ConfigError, DataError
-from sottovoce.files import make_folder, sha256_of, sync_folder, written_whole
+from sottovoce.files import keep_private, make_folder, sha256_of, sync_folder, written_whole
 from sottovoce.open_union import unknown_kind
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
+from sottovoce.privacy.run_files import private_paths
 from sottovoce.runs.documents import Checkpoint, Evaluation, Evaluations, Result, RunConfig
 from sottovoce.runs.metrics_log import MetricsLog
 
@@ -118,6 +120,8 @@ class Run:
         Before the first checkpoint, another configuration simply replaces the one that was tried.
         """
         make_folder(self.path / CHECKPOINTS)
+        for path in private_paths(self.path):  # a run of an earlier version left them to everyone
+            keep_private(path)
         (self._resumed(config, may_change) if self.begun else config).write(self.path)
 
     def _resumed(self, config: RunConfig, may_change: Collection[str]) -> RunConfig:
@@ -180,7 +184,8 @@ class Run:
         with written_whole(temporary / STATE_FILE) as file:
             file.write(save({key: vector.cpu() for key, vector in state.vectors.items()}))
         if noise:
-            _write_secret(temporary / NOISE_FILE, save({key: vector.cpu() for key, vector in noise.items()}))
+            with written_whole(temporary / NOISE_FILE, private=True) as file:
+                file.write(save({key: vector.cpu() for key, vector in noise.items()}))
         checkpoint_of(sha256_of(temporary / MODEL_FILE)).write(temporary)
         temporary.rename(folder)
         sync_folder(folder.parent)
@@ -243,11 +248,3 @@ class Run:
             raise DataError(f"{folder} is damaged: {error}. Remove {self.path} to start again.") from None
         state.steps = checkpoint.optimizer_steps
         return checkpoint
-
-
-def _write_secret(path: Path, content: bytes) -> None:
-    """Write a new file that only its owner can read."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

@@ -1,25 +1,43 @@
-"""The metrics of a run: RUN/metrics.jsonl, a JSON object per line, for every step and every evaluation.
+"""The metrics of a run, a JSON object per line for every step and every evaluation, in two files.
 
-Every line has `step`, the number of steps done. A line is readable as soon as it is written. A run that resumes first
-removes the lines of the steps that it will repeat.
+    RUN/metrics.jsonl    what the guarantee covers: functions of the releases and of public numbers
+    RUN/private.jsonl    everything else: diagnostics, times, error rates on dev; only its owner can read it
+
+`run_files.PUBLIC_METRICS` lists the public keys; a key that is not listed is private. Every line has `step`, the number
+of steps done, and `line`, its number. **Lines of the same number are one line**, and are read as one. A central run has
+no guarantee, so it has no public lines. Runs of earlier versions have everything in metrics.jsonl, without numbers.
+
+A line is readable as soon as it is written. A run that resumes first removes the lines of the steps that it will
+repeat, from both files.
 """
 
+import heapq
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from sottovoce.errors import DataError
-from sottovoce.files import written_whole
+from sottovoce.files import keep_private, make_folder, open_private, written_whole
+from sottovoce.privacy.run_files import METRICS_FILE, PRIVATE_METRICS_FILE, PUBLIC_METRICS
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-METRICS_FILE = "metrics.jsonl"
 _NUMBERS = ("lr", "central_lr", "dev_wer")  # where a line has them
+_NUMBER = "line"
 Line = Mapping[str, Any]  # a value is a number, a text, null, or such a mapping
+
+
+class Kept(NamedTuple):
+    """What is left of the metrics when a run resumes."""
+
+    elapsed_seconds: float = 0.0  # trained until then
+    last: int = 0  # the number of the last line
 
 
 class MetricsLog:
@@ -27,50 +45,42 @@ class MetricsLog:
 
     def __init__(self, run: Path) -> None:
         """Name the folder of the run."""
-        self.path = run / METRICS_FILE
+        self.public, self.private = run / METRICS_FILE, run / PRIVATE_METRICS_FILE
 
     def lines(self) -> Iterator[Line]:
-        """Yield every whole line; raise DataError with the number of a line that is damaged.
+        """Yield every whole line, public and private keys together.
 
-        An incomplete last line is left out: the run is still writing it, or was killed.
+        Raise DataError with the number of a line that is damaged. An incomplete last line is left out: the run is still
+        writing it, or was killed.
         """
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as file:
-            for number, text in enumerate(file, 1):
-                if text.endswith(b"\n"):
-                    yield self._parsed(text, number)
+        return (line for _, line in self._numbered())
 
-    def _parsed(self, text: bytes, number: int) -> Line:
-        try:
-            line = json.loads(text)
-        except ValueError:
-            line = None
-        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
-            raise self._damaged(number)
-        if not all(isinstance(line.get(key, 0.0), int | float) for key in _NUMBERS):
-            raise self._damaged(number)
-        return line
+    def public_lines(self) -> Iterator[Line]:
+        """Yield the public keys of every line that has some."""
+        parts = (_part(line, number, public=True) for number, line in _read(self.public))
+        return (part for part in parts if part is not None)
 
-    def _damaged(self, number: int) -> DataError:
-        return DataError(f"{self.path}: line {number} is damaged. Remove that line, and try again.")
+    def _numbered(self) -> Iterator[tuple[int, Line]]:
+        """Yield every line with its number."""
+        parts = heapq.merge(_read(self.public), _read(self.private), key=itemgetter(0))
+        for number, same in groupby(parts, key=itemgetter(0)):
+            yield number, {key: value for _, part in same for key, value in part.items()}
 
-    def cut(self, step: int, evaluated: int) -> float:
+    def cut(self, step: int, evaluated: int) -> Kept:
         """Remove the lines that will be written again: steps after `step`, evaluations after `evaluated`.
 
-        Return the seconds trained until then.
+        The metrics of an earlier version are taken apart, into public and private ones.
         """
-        if not self.path.exists():
-            return 0.0
-        kept: list[Line] = []
-        for line in self.lines():
+        kept: dict[int, Line] = {}
+        for number, line in self._numbered():
             if line["step"] > step or step == 0:  # a run that starts from the beginning states its guarantee again
                 break
             if "dev_wer" not in line or line["step"] <= evaluated:
-                kept.append(line)
-        with written_whole(self.path) as file:
-            file.writelines(json.dumps(line).encode() + b"\n" for line in kept)
-        return max(map(_elapsed_seconds, kept), default=0.0)
+                kept[number] = line
+        # Killed in between, the run reads the same lines: those of an earlier version are in both files then.
+        _rewrite(self.private, (_part(line, number, public=False) for number, line in kept.items()), private=True)
+        _rewrite(self.public, (_part(line, number, public=True) for number, line in kept.items()))
+        return Kept(max(map(_elapsed_seconds, kept.values()), default=0.0), max(kept, default=0))
 
     def table(self) -> pa.Table:
         """Return the lines as a table with flat columns; see `Run.metrics`."""
@@ -79,20 +89,76 @@ class MetricsLog:
         return pa.table({name: [row.get(name) for row in rows] for name in names})
 
 
+def _read(path: Path) -> Iterator[tuple[int, Line]]:
+    """Yield the whole lines of a file, each with its number; in earlier versions that is its place."""
+    if not path.exists():
+        return
+    before = 0
+    with path.open("rb") as file:
+        for place, text in enumerate(file, 1):
+            if text.endswith(b"\n"):
+                line = _parsed(text)
+                number = None if line is None else line.pop(_NUMBER, place)
+                if line is None or not isinstance(number, int) or number <= before:
+                    raise DataError(f"{path}: line {place} is damaged. Remove that line, and try again.")
+                before = number
+                yield number, line
+
+
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    """Return a line; None where it is damaged."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+        return None
+    return line if all(isinstance(line.get(key, 0.0), int | float) for key in _NUMBERS) else None
+
+
+def _part(line: Line, number: int, *, public: bool) -> Line | None:
+    """Return the public or the private part of a line as it is written; None where there is nothing in it."""
+    part = {key: value for key, value in line.items() if key != "step" and (key in PUBLIC_METRICS) == public}
+    return {_NUMBER: number, "step": line["step"], **part} if part else None
+
+
+def _rewrite(path: Path, lines: Iterable[Line | None], *, private: bool = False) -> None:
+    """Replace a file of metrics; without a line there is no file."""
+    texts = [_text(line) for line in lines if line is not None]
+    if not texts:
+        path.unlink(missing_ok=True)
+        return
+    with written_whole(path, private=private) as file:
+        file.writelines(texts)
+
+
+def _text(line: Line) -> bytes:
+    return json.dumps(line).encode() + b"\n"
+
+
 class MetricsWriter:
     """Appends lines to the metrics, and to TensorBoard events where tensorboard is installed."""
 
-    def __init__(self, run: Path, done: int, *, events: bool = True) -> None:
-        """Open the metrics; with `events`, the first number opens the events, whose steps after `done` are void."""
-        self._file = (run / METRICS_FILE).open("a", encoding="utf-8")
+    def __init__(self, run: Path, done: int, last: int, *, events: bool = True) -> None:
+        """Write after the line of the number `last`.
+
+        With `events`, the first number opens the events, whose steps after `done` are void.
+        """
+        self._log, self._last = MetricsLog(run), last
+        self._files: dict[bool, IO[bytes]] = {}  # by whether it is public; each is opened by its first line
         self._place, self._done = run / "tensorboard", done
         self._events_wanted = events  # and not open yet: loading tensorboard takes a while
         self._events: SummaryWriter | None = None
 
     def write(self, line: Line) -> None:
         """Add one line; it is readable at once."""
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+        self._last += 1
+        for public in (False, True):
+            part = _part(line, self._last, public=public)
+            if part is not None:
+                file = self._open(public=public)
+                file.write(_text(part))
+                file.flush()
         numbers = {key: value for key, value in _flat(line, "/") if key != "step" and isinstance(value, int | float)}
         if numbers and self._events_wanted:
             self._events, self._events_wanted = _tensorboard(self._place, self._done), False
@@ -100,9 +166,16 @@ class MetricsWriter:
             for key, value in numbers.items():
                 self._events.add_scalar(key, value, line["step"])
 
+    def _open(self, *, public: bool) -> IO[bytes]:
+        if public not in self._files:
+            log = self._log
+            self._files[public] = log.public.open("ab") if public else open_private(log.private, "ab")
+        return self._files[public]
+
     def close(self) -> None:
-        """Close both."""
-        self._file.close()
+        """Close everything."""
+        for file in self._files.values():
+            file.close()
         if self._events is not None:
             self._events.close()
 
@@ -129,4 +202,6 @@ def _tensorboard(folder: Path, done: int) -> "SummaryWriter | None":
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - only where it is installed
     except ImportError:
         return None
+    make_folder(folder)
+    keep_private(folder)
     return SummaryWriter(str(folder), purge_step=done + 1)

@@ -2,6 +2,8 @@
 
 RUN/corpus           the store
 RUN/train.txt, ...   the users, and the speakers set apart for dev and test, one per line
+
+Both are private: only their owner can read them.
 """
 
 from pathlib import Path
@@ -12,7 +14,7 @@ from sottovoce.data.selection import Selection
 from sottovoce.data.splits import split_by_count
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError
-from sottovoce.files import written_whole
+from sottovoce.files import keep_private, written_whole
 from sottovoce.processes import Progress, under_torchrun
 
 
@@ -34,10 +36,11 @@ def with_own_corpus(resolved: Resolved, run: Path, workers: int, progress: Progr
     if not (config.users.dev_speakers and config.users.test_speakers):
         return resolved
     store = prepare(config.corpus, run / "corpus", joining=config.joining, workers=workers, progress=progress)
+    keep_private(store.path)
     parts = _split(store, config.users.dev_speakers, config.users.test_speakers, config.seed)
     for name, speakers in parts.items():
         if not (run / f"{name}.txt").exists():  # a run resumes with the lists it has
-            with written_whole(run / f"{name}.txt") as file:
+            with written_whole(run / f"{name}.txt", private=True) as file:
                 file.writelines(f"{speaker}\n".encode() for speaker in speakers)
     data = {name: Selection(store=run / "corpus", speakers=run / f"{name}.txt") for name in parts}
     return resolved.over(Layer({"data": data}, "the run's own corpus"))

@@ -39,7 +39,7 @@ from sottovoce.runs.documents import Checkpoint, Evaluation, RunConfig
 from sottovoce.runs.evaluations import record_evaluations
 from sottovoce.runs.folder import Run
 from sottovoce.runs.held_out import require_disjoint
-from sottovoce.runs.metrics_log import MetricsWriter
+from sottovoce.runs.metrics_log import Kept, MetricsWriter
 from sottovoce.runs.progress import TrainingLog, TrainingProgress
 from sottovoce.runs.stop import Stop
 
@@ -148,11 +148,11 @@ class Training:
         progress = TrainingProgress() if checkpoint is None else TrainingProgress.at(checkpoint)
         if len(set(group.gather(progress.step))) > 1:
             raise DataError(f"Not every process sees the checkpoints in {run.path}. Use a folder that all share.")
-        elapsed = group.from_leader(run.log.cut(progress.step, progress.evaluated) if group.leads else 0.0)
-        began = time.monotonic() - elapsed
+        kept = group.from_leader(run.log.cut(progress.step, progress.evaluated) if group.leads else Kept())
+        began = time.monotonic() - kept.elapsed_seconds
         context.stop.deadline = None if max_minutes is None else began + 60 * max_minutes
         context.stop.listen()
-        writer = MetricsWriter(run.path, progress.step, events=events) if group.leads else None
+        writer = MetricsWriter(run.path, progress.step, kept.last, events=events) if group.leads else None
         mark = None if checkpoint is None else checkpoint.ledger
         if 0 < progress.step < context.steps:
             context.display.say(f"{run.path}: resuming after step {progress.step:,} of {context.steps:,}.")
@@ -164,15 +164,22 @@ class Training:
         return self.context.stop
 
     def step_done(
-        self, line: Mapping[str, Any], *, loss: float | None, speed: str, epsilon: float | None = None
+        self,
+        line: Mapping[str, Any],
+        *,
+        loss: float | None,
+        speed: str,
+        epsilon: float | None = None,
+        timed: bool = True,
     ) -> None:
-        """Count a step, write its line into the metrics and show the progress."""
+        """Count a step, write its line into the metrics and show the progress, with times where `timed`."""
         self.progress = replace(self.progress, step=self.progress.step + 1)
         step = self.progress.step
         self.log.write(step, line)
         deadline = self.stop.deadline
         allowed = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-        self.context.display(Status(step, self.context.steps, loss, self.progress.last_wer, speed, epsilon, allowed))
+        wer = self.progress.last_wer
+        self.context.display(Status(step, self.context.steps, loss, wer, speed, epsilon, allowed, timed))
 
     def evaluate_or_save(self, *, evaluate_every: int, checkpoint_every: int) -> bool:
         """Evaluate or save where the number of steps calls for it; return whether the model was evaluated."""

@@ -5,8 +5,8 @@ there is no noise; the draws depend neither on the number of workers nor on who 
 
 - Secure: exact draws of the discrete Gaussian. Rounding a Gaussian to the grid would be post-processing, so the
   accounting of the Gaussian would hold. The discrete Gaussian differs from it by a factor so close to 1 that
-  `Mechanism.sampler_epsilon` adds it to epsilon. No float64 is involved, so the attack of Mironov (2012) on
-  floating-point noise does not apply.
+  `Mechanism.sampler_epsilon` adds it to epsilon. No rounding error of float64 changes a draw, so the attack of
+  Mironov (2012) on floating-point noise does not apply.
 - Seeded, for simulation: float64 draws, rounded. They prove nothing: rounded to a fine grid, a float64 favours even
   numbers.
 """

@@ -1,0 +1,77 @@
+"""The files of a run, each with its side of the boundary: published, covered by the guarantee, or private.
+
+This is the one list. The privacy statement names the private files from it, a run keeps them for their owner only, and
+`sotto privacy publish` exports nothing but what is marked as published here. A file that is not listed is private.
+
+    published   exported by `sotto privacy publish`
+    covered     a function of the releases and of public numbers, but not exported: nobody needs it
+    private     computed from people's data without noise, or names of people, or places of their data
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Side = Literal["published", "covered", "private"]
+
+MODEL_FILE = "model.safetensors"
+METRICS_FILE = "metrics.jsonl"
+PRIVATE_METRICS_FILE = "private.jsonl"
+
+# The keys of a line of metrics that are functions of the releases and of public numbers. Every other key is private.
+PUBLIC_METRICS = ("step", "guarantee", "central_lr", "epsilon", "server_norm", "trust_ratios")
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """A file of a run, or a folder with everything in it."""
+
+    pattern: str  # below the run's folder
+    side: Side
+    content: str
+
+    @property
+    def name(self) -> str:
+        """The file's name for people."""
+        return Path(self.pattern).name
+
+    def holds(self, path: Path) -> bool:
+        """Return whether a path below the run's folder is this file, or lies in this folder."""
+        depth = len(Path(self.pattern).parts)
+        return len(path.parts) >= depth and Path(*path.parts[:depth]).match(self.pattern)
+
+
+RUN_FILES = (
+    RunFile("ledger.jsonl", "published", "every release"),
+    RunFile(METRICS_FILE, "published", "learning rates, epsilon, norms and trust ratios of the releases"),
+    RunFile(f"checkpoints/*/{MODEL_FILE}", "published", "the models; the best or the last one is exported"),
+    RunFile("checkpoints/*/state.safetensors", "covered", "the state of the server optimizer"),
+    RunFile(PRIVATE_METRICS_FILE, "private", "diagnostics, times, error rates on dev"),
+    RunFile("config.json", "private", "places of the data, and hashes of it"),
+    RunFile("result.json", "private", "error rates on dev and test"),
+    RunFile("evaluation.json", "private", "error rates by speaker"),
+    RunFile("checkpoints/*/checkpoint.json", "private", "counters, error rates on dev"),
+    RunFile("checkpoints/*/noise.safetensors", "private", "what a noise mechanism remembers of its noise"),
+    RunFile("train.txt", "private", "the users' names"),
+    RunFile("dev.txt", "private", "the dev speakers' names"),
+    RunFile("test.txt", "private", "the test speakers' names"),
+    RunFile("corpus", "private", "the speech, where the run made its own store"),
+    RunFile("tensorboard", "private", "diagnostics as events"),
+    RunFile("report.html", "private", "figures of all of these"),
+    RunFile("report_files", "private", "the same figures as files"),
+    RunFile("row.json", "private", "the row of a benchmark"),
+    RunFile("done.json", "private", "the end of a benchmark's run"),
+)
+PRIVATE_FILES = tuple(file for file in RUN_FILES if file.side == "private")
+
+
+def side_of(path: Path) -> Side | None:
+    """Return the side of a path below a run's folder; None where it is not listed, which counts as private."""
+    return next((file.side for file in RUN_FILES if file.holds(path)), None)
+
+
+def private_paths(run: Path) -> Iterator[Path]:
+    """Yield the private files and folders that a run has."""
+    for file in PRIVATE_FILES:
+        yield from run.glob(file.pattern)
