@@ -12,7 +12,6 @@ from typing import Any
 
 from safetensors import safe_open
 
-from sottovoce.data.selection import Selection
 from sottovoce.errors import PrivacyError, SottoError
 from sottovoce.privacy.run_files import PUBLIC_METRICS
 from sottovoce.runs.folder import Run
@@ -78,10 +77,10 @@ def _speakers(run: Run) -> set[str] | None:
     """Return the names of all users, dev and test speakers; None where the data is no longer there."""
     names: set[str] = set()
     for role in ("train", "dev", "test"):
-        selection = run.config.setting(f"data.{role}")
+        selection = run.config.selection(role, run.path)
         if selection is not None:
             try:
-                names |= set(Selection(**selection).open().speakers)
+                names |= set(selection.open().speakers)
             except SottoError:
                 return None
     return {name for name in names if len(name) >= _SHORTEST_NAME}

@@ -57,6 +57,7 @@ RUN_FILES = (
     RunFile("dev.txt", "private", "the dev speakers' names"),
     RunFile("test.txt", "private", "the test speakers' names"),
     RunFile("corpus", "private", "the speech, where the run made its own store"),
+    RunFile("corpus.privacy", "private", "the ledger of the population, where the run made its own store"),
     RunFile("tensorboard", "private", "diagnostics as events"),
     RunFile("report.html", "private", "figures of all of these"),
     RunFile("report_files", "private", "the same figures as files"),
