@@ -25,6 +25,10 @@ Population = Annotated[int, typer.Option(help="K, the number of users.")]
 CentralSteps = Annotated[int, typer.Option(help="T, the number of releases.", min=0)]
 TargetDelta = Annotated[float, typer.Option(help="The delta of (epsilon, delta).")]
 Sampling = Annotated[Literal["poisson", "fixed", "everyone"], typer.Option(help="How cohorts are drawn.")]
+Accept = Annotated[
+    list[Literal["large_delta"]] | None,
+    typer.Option(help="large_delta: compute an epsilon although delta is not below 1/K."),
+]
 
 
 @app.command()
@@ -35,6 +39,7 @@ def epsilon(
     central_steps: CentralSteps,
     target_delta: TargetDelta = 1e-9,
     sampling: Sampling = "poisson",
+    accept: Accept = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the epsilon of a run that would have these sizes, by RDP and (tight) by PLD.
@@ -51,6 +56,7 @@ def epsilon(
         central_steps=central_steps,
         target_delta=target_delta,
         sampling=sampling,
+        accepted=accept or (),
     )
     at_paper_orders = rdp(found.spent, target_delta, PAPER_ORDERS)
     document = {**_claim_document(found), "rdp_at_paper_orders": asdict(at_paper_orders)}
@@ -191,6 +197,7 @@ def plan(
     plot: Annotated[
         Path | None, typer.Option(help="Draw epsilon over population and cohort size into this PNG.")
     ] = None,
+    accept: Accept = None,
     as_json: AsJson = False,
 ) -> None:
     """Solve for the one of population, cohort size, noise, steps and epsilon that is not given.
@@ -208,6 +215,7 @@ def plan(
         epsilon=epsilon,
         target_delta=target_delta,
         sampling=sampling,
+        accepted=tuple(accept or ()),
     )
     unknown = given.unknown
     if plot is not None and (plot.is_dir() or not plot.absolute().parent.is_dir()):
@@ -232,7 +240,11 @@ def plan(
     if as_json:
         print_json(document | ({} if grid is None else {"grid": _grid_document(*grid)}))
         return
-    rows = [[f"{key}{' (solved)' if key == unknown else ''}", _plain(value)] for key, value in asdict(solved).items()]
+    rows = [
+        [f"{key}{' (solved)' if key == unknown else ''}", _plain(value)]
+        for key, value in asdict(solved).items()
+        if key != "accepted"
+    ]
     print_table(_answer(solved, unknown, accounting, reached.epsilon or 0.0), ["", ""], rows)
     if grid is not None:
         _print_grid(*grid)
@@ -284,6 +296,7 @@ def claim(
         int | None, typer.Option(help="T; as many releases as the run made where left out.")
     ] = None,
     target_delta: Annotated[float | None, typer.Option(help="Delta; the run's own where left out.")] = None,
+    accept: Accept = None,
     as_json: AsJson = False,
 ) -> None:
     """State the epsilon that a run would have with another cohort and population, at the same noise.
@@ -294,7 +307,7 @@ def claim(
     """
     from sottovoce.privacy.claims import claim_at, open_account
 
-    made = claim_at(open_account(run), cohort_size, population, central_steps, target_delta)
+    made = claim_at(open_account(run), cohort_size, population, central_steps, target_delta, accepted=accept or ())
     header = made.account.header
     document = {
         "simulated": {"cohort_size": header.cohort_size, "population": header.population, "z": header.z},
@@ -314,6 +327,7 @@ def claim(
 def compose(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Federated runs on one population.")],
     target_delta: Annotated[float | None, typer.Option(help="Delta; the smallest of the runs' where left out.")] = None,
+    accept: Accept = None,
     as_json: AsJson = False,
 ) -> None:
     """Account for several runs on one population together: all of their releases add up.
@@ -322,11 +336,14 @@ def compose(
     """
     from sottovoce.privacy.accounting import account_for, delta_caution
     from sottovoce.privacy.claims import composed, open_account
+    from sottovoce.privacy.target_delta import ACCEPT_LARGE_DELTA, require_small_delta
 
     accounts = [open_account(run) for run in runs]
     spent = composed(accounts)
     delta = min(account.target_delta for account in accounts) if target_delta is None else target_delta
-    _note_caution(delta_caution(delta, max(account.header.population for account in accounts)))
+    population = max(account.header.population for account in accounts)
+    require_small_delta(delta, population, accept or (), how=ACCEPT_LARGE_DELTA)
+    _note_caution(delta_caution(delta, population))
     if any(account.header.simulated for account in accounts):
         note("Some of these runs are simulations: with one seed they share noise, which is not accounted for here.")
     document = {

@@ -19,13 +19,15 @@ SENTENCES: Mapping[Acceptance, str] = {
 }
 
 
-def require_accepted(name: Acceptance, accepted: Collection[Acceptance], problem: str, otherwise: str) -> None:
+def require_accepted(
+    name: Acceptance, accepted: Collection[Acceptance], problem: str, otherwise: str, *, how: str | None = None
+) -> None:
     """Raise PrivacyError where the operator has not stated this; `problem` and `otherwise` are whole sentences.
+
+    `how` is the option of a command that states it; a training's setting where None.
 
     Example: `require_accepted("large_delta", privacy.accept, "delta is 1 and K is 5.", "Choose a smaller delta.")`
     """
     if name not in accepted:
-        raise PrivacyError(
-            f"{problem} {otherwise} Or state that {SENTENCES[name]}, which the ledger records: --set "
-            f"privacy.accept=[{name}]."
-        )
+        stated = f", which the ledger records: --set privacy.accept=[{name}]" if how is None else f": {how}"
+        raise PrivacyError(f"{problem} {otherwise} Or state that {SENTENCES[name]}{stated}.")

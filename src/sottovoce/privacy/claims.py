@@ -4,13 +4,13 @@ Everything is read from the ledger; nothing comes from the model or from private
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from sottovoce.errors import DataError, PrivacyError
-from sottovoce.privacy.acceptance import SENTENCES
+from sottovoce.privacy.acceptance import SENTENCES, Acceptance
 from sottovoce.privacy.accounting import (
     Accounted,
     Spent,
@@ -27,6 +27,7 @@ from sottovoce.privacy.ledger import LEDGER_FILE, LedgerContent, read_ledger
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
 from sottovoce.privacy.privacy_options import Sampling
+from sottovoce.privacy.target_delta import ACCEPT_LARGE_DELTA, require_small_delta
 
 DELTAS = (1e-6, 1e-8, 1e-9, 1e-10, 1e-12)
 FALSE_POSITIVES = (0.001, 0.01, 0.1)
@@ -115,9 +116,14 @@ def claim_for(
     central_steps: int,
     target_delta: float,
     sampling: Sampling = "poisson",
+    accepted: Collection[Acceptance] = (),
 ) -> Claim:
-    """Return the claim of a run with these sizes, whose users all count alike."""
+    """Return the claim of a run with these sizes, whose users all count alike.
+
+    A delta that is not below 1/K is refused, unless `large_delta` is accepted.
+    """
     require_delta(target_delta)
+    require_small_delta(target_delta, population, accepted, how=ACCEPT_LARGE_DELTA)
     mechanism = plain_mechanism(sigma_dp, cohort_size, population, sampling)
     return Claim(mechanism=mechanism, releases=central_steps, target_delta=target_delta)
 
@@ -152,12 +158,17 @@ def claim_at(
     population: int,
     central_steps: int | None = None,
     target_delta: float | None = None,
+    accepted: Collection[Acceptance] = (),
 ) -> RunClaim:
-    """Return the claim of a run at other sizes; by default with as many releases and the same delta."""
+    """Return the claim of a run at other sizes; by default with as many releases and the same delta.
+
+    A delta that is not below 1/K is refused, unless `large_delta` is accepted.
+    """
     releases = account.releases if central_steps is None else central_steps
     _ = account.spent_after(releases)  # raises without a guarantee
     delta = account.target_delta if target_delta is None else target_delta
     require_delta(delta)
+    require_small_delta(delta, population, accepted, how=ACCEPT_LARGE_DELTA)
     mechanism = account.header.at(cohort_size, population, str(account.run))
     return RunClaim(account=account, mechanism=mechanism, releases=releases, target_delta=delta)
 
@@ -180,7 +191,7 @@ def true_positives(spent: Spent, false_positives: float) -> float | None:
 
     def bound(place: int) -> float | None:
         epsilon = highest * place / _PLACES
-        delta = delta_at(spent, epsilon)
+        delta = delta_at(spent, epsilon, negligible=1e-4 * false_positives)
         return None if delta is None else math.exp(epsilon) * false_positives + delta
 
     low, high = 0, _PLACES

@@ -1,5 +1,6 @@
 """The header of a ledger: the mechanism, what is protected, what the accounting needs. Written and read only here."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -123,4 +124,19 @@ class LedgerHeader(BaseModel):
         """Return the same noise with another cohort size and population; `what` names the run in errors."""
         if self.weight != "one" or self.q_min is not None:
             raise PrivacyError(f"{what} weighs its users: a claim at other sizes needs their weights too.")
-        return plain_mechanism(self.sigma_dp, cohort_size, population, self.sampling, noise=self.noise_mechanism)
+        if self.simulated:
+            return plain_mechanism(self.sigma_dp, cohort_size, population, self.sampling, noise=self.noise_mechanism)
+        return plain_mechanism(
+            self.sigma_dp,
+            cohort_size,
+            population,
+            self.sampling,
+            noise=self.noise_mechanism,
+            source="secure",
+            parameters=self._parameters(),
+        )
+
+    def _parameters(self) -> int:
+        """Return the number of parameters of a secure run: its `sampler_epsilon` is that of one, as often."""
+        one = plain_mechanism(self.sigma_dp, self.cohort_size, self.population, self.sampling, source="secure")
+        return max(math.ceil((self.sampler_epsilon or 0.0) / one.sampler_epsilon * (1 - 1e-12)), 1)
