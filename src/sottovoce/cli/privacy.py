@@ -12,6 +12,7 @@ from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, pr
 from sottovoce.errors import DataError
 
 if TYPE_CHECKING:
+    from sottovoce.privacy.acceptance import Acceptance
     from sottovoce.privacy.accounting import Accounted, Pld
     from sottovoce.privacy.claims import Account, Claim
     from sottovoce.privacy.planner import Plan
@@ -26,7 +27,7 @@ CentralSteps = Annotated[int, typer.Option(help="T, the number of releases.", mi
 TargetDelta = Annotated[float, typer.Option(help="The delta of (epsilon, delta).")]
 Sampling = Annotated[Literal["poisson", "fixed", "everyone"], typer.Option(help="How cohorts are drawn.")]
 Accept = Annotated[
-    list[Literal["large_delta"]] | None,
+    Literal["large_delta"] | None,
     typer.Option(help="large_delta: compute an epsilon although delta is not below 1/K."),
 ]
 
@@ -56,7 +57,7 @@ def epsilon(
         central_steps=central_steps,
         target_delta=target_delta,
         sampling=sampling,
-        accepted=accept or (),
+        accepted=_accepted(accept),
     )
     at_paper_orders = rdp(found.spent, target_delta, PAPER_ORDERS)
     document = {**_claim_document(found), "rdp_at_paper_orders": asdict(at_paper_orders)}
@@ -65,6 +66,10 @@ def epsilon(
         print_json(document)
         return
     _print_epsilons(document)
+
+
+def _accepted(accept: "Acceptance | None") -> "tuple[Acceptance, ...]":
+    return () if accept is None else (accept,)
 
 
 def _claim_document(claim: "Claim") -> dict[str, Any]:
@@ -215,7 +220,7 @@ def plan(
         epsilon=epsilon,
         target_delta=target_delta,
         sampling=sampling,
-        accepted=tuple(accept or ()),
+        accepted=_accepted(accept),
     )
     unknown = given.unknown
     if plot is not None and (plot.is_dir() or not plot.absolute().parent.is_dir()):
@@ -307,7 +312,7 @@ def claim(
     """
     from sottovoce.privacy.claims import claim_at, open_account
 
-    made = claim_at(open_account(run), cohort_size, population, central_steps, target_delta, accepted=accept or ())
+    made = claim_at(open_account(run), cohort_size, population, central_steps, target_delta, accepted=_accepted(accept))
     header = made.account.header
     document = {
         "simulated": {"cohort_size": header.cohort_size, "population": header.population, "z": header.z},
@@ -342,7 +347,7 @@ def compose(
     spent = composed(accounts)
     delta = min(account.target_delta for account in accounts) if target_delta is None else target_delta
     population = max(account.header.population for account in accounts)
-    require_small_delta(delta, population, accept or (), how=ACCEPT_LARGE_DELTA)
+    require_small_delta(delta, population, _accepted(accept), how=ACCEPT_LARGE_DELTA)
     _note_caution(delta_caution(delta, population))
     if any(account.header.simulated for account in accounts):
         note("Some of these runs are simulations: with one seed they share noise, which is not accounted for here.")

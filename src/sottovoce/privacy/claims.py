@@ -191,7 +191,7 @@ def true_positives(spent: Spent, false_positives: float) -> float | None:
 
     def bound(place: int) -> float | None:
         epsilon = highest * place / _PLACES
-        delta = delta_at(spent, epsilon, negligible=1e-4 * false_positives)
+        delta = delta_at(spent, epsilon)
         return None if delta is None else math.exp(epsilon) * false_positives + delta
 
     low, high = 0, _PLACES

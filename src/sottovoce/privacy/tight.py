@@ -86,10 +86,10 @@ def coarse(events: Counts) -> bool:
     )
 
 
-def delta_at(spent: Spent | Counts, epsilon: float, *, negligible: float = 0.0) -> float | None:
+def delta_at(spent: Spent | Counts, epsilon: float, *, small: bool = False) -> float | None:
     """Return delta at an epsilon, by privacy loss distributions; None where they are refused.
 
-    A delta below `negligible` is not computed more tightly.
+    With `small`, a delta near the rounding errors, or on a coarse grid, is computed by a tilted FFT: that takes longer.
     """
     events = events_of(spent)
     if not events:
@@ -99,7 +99,7 @@ def delta_at(spent: Spent | Counts, epsilon: float, *, negligible: float = 0.0) 
     if refusal(events) is not None:
         return None
     plain = float(composed(tuple(events.items())).get_delta_for_epsilon(epsilon)) + rounding(events)
-    if plain <= negligible or not (coarse(events) or rounding(events) > _ROUNDING_SHARE * plain):
+    if not small or not (coarse(events) or rounding(events) > _ROUNDING_SHARE * plain):
         return plain
     tilted = tilted_delta(events, epsilon)
     return plain if tilted is None else min(plain, tilted)
