@@ -47,6 +47,7 @@ MOST_PANELS = 4_000_000  # of a quadrature: some seconds
 # a, c <= 1/100, b <= 5e-5 with p = 150. Panels that do not begin at the end of a cell have smaller quotients.
 _NODES = ((8, 0.5, 0.5), (4, 0.01, 0.01))  # nodes, the largest a and c, the largest w / z
 _QUADRATURE = 1e-14
+_WIDEST = 50.0  # an interval that is so wide belongs to an epsilon that protects nobody
 _CHUNK = 1 << 15  # panels at a time
 
 
@@ -165,7 +166,7 @@ def _cells(z: float, q: float, interval: float, tail: float, *, symmetric: bool)
     if symmetric:
         low = 0.5
     bottom, top = ((float(losses_at(z, q, np.array([x]))[0]) - start) / interval for x in (low, high))
-    if top - bottom > MOST_PANELS:
+    if top - bottom > MOST_PANELS or interval > _WIDEST:
         return None
     first, last = math.floor(bottom), math.ceil(top) + 1
     if symmetric or q < 1.0:
@@ -222,7 +223,8 @@ def _split(z: float, interval: float, x: Floats, widths: Floats, share: Floats, 
         wide = widths[here][:, None]
         density = np.exp(-0.5 * ((x[here][:, None] + passed * wide) / z) ** 2) / (z * math.sqrt(2 * math.pi))
         density *= weights * (wide / count[:, None])
-        up = share[here][:, None] * np.expm1(passed * wide / z**2) / math.expm1(interval)
+        with np.errstate(over="ignore", invalid="ignore"):  # in an open cell, which has another formula
+            up = share[here][:, None] * np.expm1(passed * wide / z**2) / math.expm1(interval)
         if open_below and here[0] == 0:
             up[here == 0] = np.exp(-(left * wide)[here == 0] / z**2)
         down = share[here + 1][:, None] * np.expm1(-left * wide / z**2) / math.expm1(-interval)
