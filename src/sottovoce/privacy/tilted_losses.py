@@ -124,7 +124,7 @@ def compose(releases: Sequence[tuple[Masses, int]], log_weight: float, window: W
     interval = parts[0].masses.interval
     points = 1 << max(math.ceil(math.log2(max(window.high - window.low, 0.0) / interval + 2)), 8)
     anchor = math.fsum(part.count * part.masses.anchor for part in parts)
-    first = math.floor((window.low - anchor) / interval)
+    first = math.floor((window.low - anchor) / interval) - 1  # below the window, in floating point too
     powers, error = _power(parts, points)
     # Losses are moved up by more than their rounding errors; the tilt back must not profit from that.
     farthest = math.fsum(part.count * abs(part.masses.anchor) for part in parts) + interval * (abs(first) + points)
