@@ -23,6 +23,7 @@ from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.scores import Breakdown
 from sottovoce.files import make_folder, written_whole
 from sottovoce.model.hardware import Hardware
+from sottovoce.privacy.acceptance import Acceptance
 from sottovoce.privacy.claims import claim_for
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.planner import Accounting, Plan, solve
@@ -275,8 +276,11 @@ def epsilon(
     central_steps: int,
     target_delta: float = 1e-9,
     sampling: Sampling = "poisson",
+    accepted: tuple[Acceptance, ...] = (),
 ) -> Epsilons:
     """Return the epsilon of a run with these sizes, by RDP and by PLD.
+
+    Where delta is not below 1/K it says nothing and is refused, unless `accepted` holds "large_delta".
 
     `sigma_dp` is the standard deviation of the noise on the average, in units of the clip norm C.
 
@@ -289,6 +293,7 @@ def epsilon(
         central_steps=central_steps,
         target_delta=target_delta,
         sampling=sampling,
+        accepted=accepted,
     )
     return claim.accounted.epsilons
 
@@ -303,8 +308,11 @@ def plan(
     target_delta: float = 1e-9,
     sampling: Sampling = "poisson",
     accounting: Accounting = "pld",
+    accepted: tuple[Acceptance, ...] = (),
 ) -> Plan:
     """Solve for the one of population, cohort size, noise, steps and epsilon that is not given.
+
+    A plan whose delta is not below 1/K is refused, unless `accepted` holds "large_delta".
 
     Example: `sv.plan(cohort_size=204_800, sigma_dp=1e-5, central_steps=2000, epsilon=10).population`
     """
@@ -316,5 +324,6 @@ def plan(
         epsilon=epsilon,
         target_delta=target_delta,
         sampling=sampling,
+        accepted=accepted,
     )
     return solve(given, accounting)

@@ -25,7 +25,7 @@ from sottovoce.errors import ConfigError, DataError, PrivacyError
 from sottovoce.estimate.devices import A100
 from sottovoce.files import sha256_of
 from sottovoce.model.recogniser import MODEL_FILE
-from sottovoce.privacy.accounting import Event, pld, rdp, rounded_up
+from sottovoce.privacy.accounting import Event, pld, rdp, rounded_up, short_exponents
 from sottovoce.processes import no_progress
 from sottovoce.reports.markdown import write_section
 from trainings import run_here
@@ -263,13 +263,14 @@ def test_a_claim_is_the_same_noise_at_other_sizes(preset):
 
 
 def test_a_claim_without_a_tight_epsilon_is_shown_by_rdp(tmp_path):
-    other = tmp_path / "long.yaml"  # so many releases that the rounding of PLD's convolutions exceeds delta
-    other.write_text(TINY.replace("population: 14000}", "population: 14000, central_steps: 200000}"))
+    other = tmp_path / "long.yaml"  # so little noise and so many releases that PLD's grid would be too large
+    sizes = "cohort_size: 1, population: 2, central_steps: 200000}"
+    other.write_text(TINY.replace("cohort_size: 4000, population: 14000}", sizes))
     run = BenchRun.choose(str(other), out=tmp_path)
     claim = claimed(configure(run.size, run.rows[1]).config, run.size.claims[0])
     lines = table(collect(run))
     assert claim.epsilon_pld is None
-    assert lines[1][5] == f"{rounded_up(claim.epsilon_rdp)} at 4,000 of 14,000"
+    assert lines[1][5] == f"{short_exponents(rounded_up(claim.epsilon_rdp))} at 1 of 2"
 
 
 def test_without_runs_only_the_papers_numbers_are_shown(preset, tmp_path):

@@ -52,21 +52,35 @@ def test_bad_input_is_one_line(sotto, words, message):
 def test_a_delta_that_is_not_below_one_user_in_all_is_said(sotto):
     sizes = ("--sigma-dp", "1", "--cohort-size", "2", "--population", "100", "--central-steps", "1")
     for words in (("epsilon", *sizes), ("plan", *sizes, "--accounting", "rdp")):
-        outcome = sotto("privacy", *words, "--target-delta", "0.01", "--json")
+        refused = sotto("privacy", *words, "--target-delta", "0.01", "--json")
+        assert refused.code == 1
+        assert "delta 0.01 is not below 1/K = 0.01" in refused.stderr
+        assert "--accept large_delta" in refused.stderr
+        outcome = sotto("privacy", *words, "--target-delta", "0.01", "--accept", "large_delta", "--json")
         assert outcome.code == 0
         assert "Caution: delta 0.01 is not below 1/K = 0.01" in outcome.stderr
-        assert "Caution" not in sotto("privacy", *words, "--target-delta", "0.0099", "--json").stderr
+        assert "hardly below 1/K" in sotto("privacy", *words, "--target-delta", "0.0099", "--json").stderr
+        assert "Caution" not in sotto("privacy", *words, "--target-delta", "0.006", "--json").stderr
         outcome = sotto("privacy", *words, "--target-delta", "1")
         assert outcome.code == 1
         assert "0 < target_delta=1 < 1" in outcome.stderr
 
 
-def test_a_claim_and_a_composition_say_where_delta_is_too_large(sotto, tmp_path):
+def test_an_epsilon_that_says_nothing_is_refused(sotto):
+    sizes = ("--sigma-dp", "0.05", "--cohort-size", "1", "--population", "10000000000", "--central-steps", "5")
+    outcome = sotto("privacy", "epsilon", *sizes)
+    assert outcome.code == 1
+    assert "delta 1e-09 is not below 1/K = 1e-10" in outcome.stderr
+    assert sotto("privacy", "epsilon", *sizes, "--accept", "large_delta", "--json").document["pld"]["epsilon"] == 0
+
+
+def test_a_claim_and_a_composition_refuse_a_delta_that_is_too_large(sotto, tmp_path):
     run = tmp_path / "run"
     checkpoint(run, 4, charged(run))  # K = 1000
     claim = ("claim", run, "--cohort-size", 20, "--population", 2000)
-    for words, too_large, below in ((claim, 5e-4, 4e-4), (("compose", run, run), 1e-3, 9e-4)):
-        outcome = sotto("privacy", *words, "--target-delta", too_large, "--json")
+    for words, too_large, below in ((claim, 5e-4, 2e-4), (("compose", run, run), 1e-3, 4e-4)):
+        assert "not below 1/K" in sotto("privacy", *words, "--target-delta", too_large).error
+        outcome = sotto("privacy", *words, "--target-delta", too_large, "--accept", "large_delta", "--json")
         assert f"Caution: delta {too_large:g} is not below 1/K = {too_large:g}" in outcome.stderr
         assert "Caution" not in sotto("privacy", *words, "--target-delta", below, "--json").stderr
 

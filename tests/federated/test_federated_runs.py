@@ -370,6 +370,7 @@ def test_a_run_keeps_its_mechanism(command, tmp_path):
         (["participation.population=null"], "participation.population is required"),
         (["participation.cohort_size=7"], "cohort_size=7"),
         (["privacy.clip_norm=null"], "clip_norm: clipping and noise are measured in it"),
+        (["privacy.target_delta=0.9"], "delta 0.9 is not below 1/K"),
         (["federated.local.epochs=1"], "steps or epochs, not both"),
         (["federated.locl.lr=1"], "Did you mean 'federated.local.lr'?"),
         (

@@ -6,8 +6,9 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 
-from sottovoce.privacy import accounting
+from sottovoce.privacy.events import Event
 from sottovoce.privacy.loss_distributions import _bounds, _deltas, sampled_gaussian
+from sottovoce.privacy.tight import rounding as allowed
 
 CASES = [
     *((0.6144, 0.002947), (30.0, 0.1), (0.05, 0.3), (1.0, 0.999), (1.5, 1e-6), (0.3, 1e-3), (1.0, 1.0)),
@@ -17,7 +18,7 @@ CASES = [
 
 def rounding(z, q):
     """Return what accounting allows for the rounding errors of one release."""
-    return accounting._rounding({accounting.Event(z, q): 1})
+    return allowed({Event(z, q): 1})
 
 
 @pytest.mark.parametrize("removed", [True, False])

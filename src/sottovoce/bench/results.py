@@ -16,6 +16,7 @@ from sottovoce.errors import PrivacyError
 from sottovoce.privacy.accounting import Spent, account_for
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.mechanism import plain_mechanism
+from sottovoce.privacy.target_delta import require_small_delta
 from sottovoce.runs.documents import BenchRow, ClaimedEpsilon, TrainingKind
 from sottovoce.runs.folder import Run
 
@@ -122,6 +123,7 @@ def _claimed_spent(config: Config, claim: RowClaim, steps: int) -> Spent:
     participation, privacy = config.participation, config.privacy
     if participation.weight != "one" or participation.q_min is not None:
         raise PrivacyError(f"The row {claim.row!r} weighs its users: a claim at other sizes needs their weights too.")
+    require_small_delta(privacy.target_delta, claim.population, privacy.accept)
     mechanism = plain_mechanism(
         privacy.sigma_dp, claim.cohort_size, claim.population, participation.sampling, noise=privacy.noise
     )

@@ -14,6 +14,7 @@ from sottovoce.cli.population_ledger import population as population_command
 from sottovoce.errors import DataError
 
 if TYPE_CHECKING:
+    from sottovoce.privacy.acceptance import Acceptance
     from sottovoce.privacy.accounting import Accounted, Pld
     from sottovoce.privacy.claims import Account, Claim
     from sottovoce.privacy.planner import Plan
@@ -30,6 +31,10 @@ Population = Annotated[int, typer.Option(help="K, the number of users.")]
 CentralSteps = Annotated[int, typer.Option(help="T, the number of releases.", min=0)]
 TargetDelta = Annotated[float, typer.Option(help="The delta of (epsilon, delta).")]
 Sampling = Annotated[Literal["poisson", "fixed", "everyone"], typer.Option(help="How cohorts are drawn.")]
+Accept = Annotated[
+    Literal["large_delta"] | None,
+    typer.Option(help="large_delta: compute an epsilon although delta is not below 1/K."),
+]
 
 
 @app.command()
@@ -40,6 +45,7 @@ def epsilon(
     central_steps: CentralSteps,
     target_delta: TargetDelta = 1e-9,
     sampling: Sampling = "poisson",
+    accept: Accept = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the epsilon of a run that would have these sizes, by RDP and (tight) by PLD.
@@ -56,6 +62,7 @@ def epsilon(
         central_steps=central_steps,
         target_delta=target_delta,
         sampling=sampling,
+        accepted=_accepted(accept),
     )
     at_paper_orders = rdp(found.spent, target_delta, PAPER_ORDERS)
     document = {**_claim_document(found), "rdp_at_paper_orders": asdict(at_paper_orders)}
@@ -64,6 +71,10 @@ def epsilon(
         print_json(document)
         return
     _print_epsilons(document)
+
+
+def _accepted(accept: "Acceptance | None") -> "tuple[Acceptance, ...]":
+    return () if accept is None else (accept,)
 
 
 def _claim_document(claim: "Claim") -> dict[str, Any]:
@@ -196,6 +207,7 @@ def plan(
     plot: Annotated[
         Path | None, typer.Option(help="Draw epsilon over population and cohort size into this PNG.")
     ] = None,
+    accept: Accept = None,
     as_json: AsJson = False,
 ) -> None:
     """Solve for the one of population, cohort size, noise, steps and epsilon that is not given.
@@ -213,6 +225,7 @@ def plan(
         epsilon=epsilon,
         target_delta=target_delta,
         sampling=sampling,
+        accepted=_accepted(accept),
     )
     unknown = given.unknown
     if plot is not None and (plot.is_dir() or not plot.absolute().parent.is_dir()):
@@ -237,7 +250,11 @@ def plan(
     if as_json:
         print_json(document | ({} if grid is None else {"grid": _grid_document(*grid)}))
         return
-    rows = [[f"{key}{' (solved)' if key == unknown else ''}", _plain(value)] for key, value in asdict(solved).items()]
+    rows = [
+        [f"{key}{' (solved)' if key == unknown else ''}", _plain(value)]
+        for key, value in asdict(solved).items()
+        if key != "accepted"
+    ]
     print_table(_answer(solved, unknown, accounting, reached.epsilon or 0.0), ["", ""], rows)
     if grid is not None:
         _print_grid(*grid)
@@ -289,6 +306,7 @@ def claim(
         int | None, typer.Option(help="T; as many releases as the run made where left out.")
     ] = None,
     target_delta: Annotated[float | None, typer.Option(help="Delta; the run's own where left out.")] = None,
+    accept: Accept = None,
     as_json: AsJson = False,
 ) -> None:
     """State the epsilon that a run would have with another cohort and population, at the same noise.
@@ -300,7 +318,8 @@ def claim(
     from sottovoce.privacy.claims import claim_at
     from sottovoce.runs.verification import verified_account
 
-    made = claim_at(verified_account(run), cohort_size, population, central_steps, target_delta)
+    account = verified_account(run)
+    made = claim_at(account, cohort_size, population, central_steps, target_delta, accepted=_accepted(accept))
     header = made.account.header
     document = {
         "simulated": {"cohort_size": header.cohort_size, "population": header.population, "z": header.z},
@@ -320,6 +339,7 @@ def claim(
 def compose(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Federated runs on one population.")],
     target_delta: Annotated[float | None, typer.Option(help="Delta; the smallest of the runs' where left out.")] = None,
+    accept: Accept = None,
     as_json: AsJson = False,
 ) -> None:
     """Account for several runs on one population together: all of their releases add up.
@@ -328,12 +348,15 @@ def compose(
     """
     from sottovoce.privacy.accounting import account_for, delta_caution
     from sottovoce.privacy.claims import composed
+    from sottovoce.privacy.target_delta import ACCEPT_LARGE_DELTA, require_small_delta
     from sottovoce.runs.verification import verified_account
 
     accounts = [verified_account(run) for run in runs]
     spent = composed(accounts)
     delta = min(account.target_delta for account in accounts) if target_delta is None else target_delta
-    _note_caution(delta_caution(delta, max(account.header.population for account in accounts)))
+    population = max(account.header.population for account in accounts)
+    require_small_delta(delta, population, _accepted(accept), how=ACCEPT_LARGE_DELTA)
+    _note_caution(delta_caution(delta, population))
     if any(account.header.simulated for account in accounts):
         note("Some of these runs are simulations: with one seed they share noise, which is not accounted for here.")
     document = {

@@ -208,6 +208,7 @@ def _require_possible(mechanism: Mechanism, users: Population) -> None:
     _ = mechanism.clip_norms
     mechanism.draw_cohort(len(users), stream(0, "trial"))
     mechanism.require_range(math.ceil(mechanism.cohort_size + 6 * math.sqrt(mechanism.cohort_size)))
+    mechanism.require_small_delta()
     if mechanism.privacy.void is None:
         rdp(mechanism.spent(1), mechanism.privacy.target_delta)
 

@@ -20,13 +20,15 @@ SENTENCES: Mapping[Acceptance, str] = {
 }
 
 
-def require_accepted(name: Acceptance, accepted: Collection[Acceptance], problem: str, otherwise: str) -> None:
+def require_accepted(
+    name: Acceptance, accepted: Collection[Acceptance], problem: str, otherwise: str, *, how: str | None = None
+) -> None:
     """Raise PrivacyError where the operator has not stated this; `problem` and `otherwise` are whole sentences.
+
+    `how` is the option of a command that states it; a training's setting where None.
 
     Example: `require_accepted("large_delta", privacy.accept, "delta is 1 and K is 5.", "Choose a smaller delta.")`
     """
     if name not in accepted:
-        raise PrivacyError(
-            f"{problem} {otherwise} Or state that {SENTENCES[name]}: --set privacy.accept=[{name}]. A ledger records "
-            "it."
-        )
+        stated = f"--set privacy.accept=[{name}]. A ledger records it" if how is None else how
+        raise PrivacyError(f"{problem} {otherwise} Or state that {SENTENCES[name]}: {stated}.")

@@ -4,13 +4,13 @@ Everything is read from the ledger; nothing comes from the model or from private
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
 from sottovoce.errors import DataError, PrivacyError
-from sottovoce.privacy.acceptance import SENTENCES
+from sottovoce.privacy.acceptance import SENTENCES, Acceptance
 from sottovoce.privacy.accounting import (
     Accounted,
     Event,
@@ -30,6 +30,7 @@ from sottovoce.privacy.ledger_header import UNKNOWN, LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
 from sottovoce.privacy.privacy_options import Sampling
 from sottovoce.privacy.run_files import PRIVATE_FILES, RUN_FILES, RunFile
+from sottovoce.privacy.target_delta import ACCEPT_LARGE_DELTA, require_small_delta
 
 DELTAS = (1e-6, 1e-8, 1e-9, 1e-10, 1e-12)
 FALSE_POSITIVES = (0.001, 0.01, 0.1)
@@ -118,9 +119,14 @@ def claim_for(
     central_steps: int,
     target_delta: float,
     sampling: Sampling = "poisson",
+    accepted: Collection[Acceptance] = (),
 ) -> Claim:
-    """Return the claim of a run with these sizes, whose users all count alike."""
+    """Return the claim of a run with these sizes, whose users all count alike.
+
+    A delta that is not below 1/K is refused, unless `large_delta` is accepted.
+    """
     require_delta(target_delta)
+    require_small_delta(target_delta, population, accepted, how=ACCEPT_LARGE_DELTA)
     mechanism = plain_mechanism(sigma_dp, cohort_size, population, sampling)
     return Claim(mechanism=mechanism, releases=central_steps, target_delta=target_delta)
 
@@ -155,14 +161,19 @@ def claim_at(
     population: int,
     central_steps: int | None = None,
     target_delta: float | None = None,
+    accepted: Collection[Acceptance] = (),
 ) -> RunClaim:
-    """Return the claim of a run at other sizes; by default with as many releases and the same delta."""
+    """Return the claim of a run at other sizes; by default with as many releases and the same delta.
+
+    A delta that is not below 1/K is refused, unless `large_delta` is accepted.
+    """
     releases = account.releases if central_steps is None else central_steps
     _ = account.spent  # raises without a guarantee
     if account.header.earlier:
         raise PrivacyError(f"{account.run} starts from a private run on the same users: claim at other sizes for both.")
     delta = account.target_delta if target_delta is None else target_delta
     require_delta(delta)
+    require_small_delta(delta, population, accepted, how=ACCEPT_LARGE_DELTA)
     mechanism = account.header.at(cohort_size, population, str(account.run))
     return RunClaim(account=account, mechanism=mechanism, releases=releases, target_delta=delta)
 

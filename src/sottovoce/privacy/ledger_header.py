@@ -186,4 +186,14 @@ class LedgerHeader(BaseModel):
         """Return the same noise with another cohort size and population; `what` names the run in errors."""
         if self.weight != "one" or self.q_min is not None:
             raise PrivacyError(f"{what} weighs its users: a claim at other sizes needs their weights too.")
-        return plain_mechanism(self.sigma_dp, cohort_size, population, self.sampling, noise=self.noise_mechanism)
+        if self.simulated:
+            return plain_mechanism(self.sigma_dp, cohort_size, population, self.sampling, noise=self.noise_mechanism)
+        return plain_mechanism(
+            self.sigma_dp,
+            cohort_size,
+            population,
+            self.sampling,
+            noise=self.noise_mechanism,
+            source="secure",
+            parameters=self.parameters,
+        )

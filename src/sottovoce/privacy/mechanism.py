@@ -36,6 +36,7 @@ from sottovoce.model.partition import Partition, make_partition
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Spent
 from sottovoce.privacy.noise import AnyNoise, Gaussian
 from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
+from sottovoce.privacy.target_delta import require_small_delta
 from sottovoce.randomness import Randomness, SecureRandomness, stream
 
 if TYPE_CHECKING:
@@ -160,6 +161,14 @@ class Mechanism:
         """Which change of the population the guarantee covers."""
         return REPLACE if self.participation.sampling == "fixed" else ADD_OR_REMOVE
 
+    def require_small_delta(self) -> None:
+        """Raise where a delta of the run is not below 1/K, unless `privacy.accept` says that it may be."""
+        if self.privacy.void is None:
+            budget = self.privacy.budget
+            for delta in (self.privacy.target_delta, budget.target_delta if budget is not None else None):
+                if delta is not None:
+                    require_small_delta(delta, self.population, self.privacy.accept)
+
     def spent(self, releases: int) -> Spent:
         """Return what this many releases cost; raise where there is no guarantee."""
         if self.privacy.void is not None:
@@ -245,8 +254,13 @@ def plain_mechanism(
     sampling: Sampling = "poisson",
     *,
     noise: AnyNoise | None = None,
+    source: SourceName = "seeded",
+    parameters: int = 1,
 ) -> Mechanism:
-    """Return the mechanism of users who all count alike, for accounting without a model."""
+    """Return the mechanism of users who all count alike, for accounting without a model.
+
+    The number of parameters matters to secure noise alone: `sampler_epsilon` grows with it.
+    """
     if not sigma_dp > 0:
         raise PrivacyError(f"Expected sigma_dp={sigma_dp:g} > 0: without noise there is no epsilon.")
     if sampling == "everyone" and cohort_size != population:
@@ -256,4 +270,4 @@ def plain_mechanism(
         privacy = Privacy(clip_norm=1.0, clipping="global", sigma_dp=sigma_dp, noise=noise or Gaussian())
     except ValidationError as error:
         raise ConfigError(expectation(error.errors()[0]["msg"]) + ".") from None
-    return Mechanism(privacy, participation, make_partition(["theta"], [1], "tensor"))
+    return Mechanism(privacy, participation, make_partition(["theta"], [parameters], "tensor"), source)

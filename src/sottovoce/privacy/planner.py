@@ -1,7 +1,11 @@
 """Planning: solve for one of population, cohort size, noise, steps and epsilon, given the other four.
 
-Epsilon falls with the population, the cohort size and the noise, and rises with the steps. So each of them is found by
-a search along one line. The solution keeps the requested epsilon by the requested accounting.
+At a delta below 1/K epsilon falls with the population, the cohort size and the noise, and rises with the steps. So each
+of them is found by a search along one line. The solution keeps the requested epsilon by the requested accounting.
+
+At a larger delta this is false: with S = 1 of K = 1e10 users a user is so seldom drawn that epsilon is 0 at delta 1e-9,
+however small the noise. Such plans are refused, and populations are sought below 1/delta, unless `large_delta` is
+accepted.
 """
 
 import math
@@ -12,9 +16,11 @@ from typing import Any, Literal
 import numpy as np
 
 from sottovoce.errors import ConfigError, PrivacyError
+from sottovoce.privacy.acceptance import Acceptance
 from sottovoce.privacy.accounting import Floats, pld, rdp, require_delta
 from sottovoce.privacy.mechanism import plain_mechanism
 from sottovoce.privacy.privacy_options import Sampling
+from sottovoce.privacy.target_delta import ACCEPT_LARGE_DELTA, require_small_delta, too_large
 from sottovoce.processes import Progress, no_progress
 
 Accounting = Literal["pld", "rdp"]
@@ -40,10 +46,13 @@ class Plan:
     epsilon: float | None
     target_delta: float = 1e-9
     sampling: Sampling = "poisson"
+    accepted: tuple[Acceptance, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a delta that is none."""
+        """Refuse a delta that is none, or not below 1/K."""
         require_delta(self.target_delta)
+        if self.population is not None:
+            require_small_delta(self.target_delta, self.population, self.accepted, how=ACCEPT_LARGE_DELTA)
 
     @property
     def unknown(self) -> str:
@@ -95,6 +104,13 @@ def _range(plan: Plan, unknown: str) -> tuple[float, float]:
     low, high = _RANGES[unknown]
     if unknown == "population" and plan.cohort_size is not None:
         low = max(low, math.ceil(plan.cohort_size))
+    if unknown == "population" and "large_delta" not in plan.accepted:
+        high = min(high, math.ceil(1 / plan.target_delta) - 1)
+        if low > high or too_large(plan.target_delta, high):
+            raise PrivacyError(
+                f"No population of at least {low:g} users has 1/K above delta {plan.target_delta:g}. Choose a smaller "
+                "delta."
+            )
     if unknown == "cohort_size" and plan.population is not None:
         high = float(plan.population)
     return low, high
@@ -142,7 +158,7 @@ def _search(
 def epsilon_grid(plan: Plan, progress: Progress = no_progress) -> tuple[Floats, Floats, Floats]:
     """Return populations, cohort sizes around those of a solved plan, and epsilon for each pair, by RDP.
 
-    Where the cohort would be larger than the population, epsilon is nan.
+    Where the cohort would be larger than the population, or 1/K not above delta, epsilon is nan.
     """
     if plan.population is None or plan.cohort_size is None:
         raise ConfigError("Expected a plan that is solved.")
@@ -151,6 +167,8 @@ def epsilon_grid(plan: Plan, progress: Progress = no_progress) -> tuple[Floats, 
     epsilons = np.full((_GRID, _GRID), np.nan)
     for row, cohort in enumerate(cohorts):
         for column, population in enumerate(populations):
+            if "large_delta" not in plan.accepted and too_large(plan.target_delta, population):
+                continue
             if cohort <= population and plan.sigma_dp is not None and plan.central_steps is not None:
                 mechanism = plain_mechanism(plan.sigma_dp, float(cohort), int(population), plan.sampling)
                 spent = mechanism.spent(plan.central_steps)

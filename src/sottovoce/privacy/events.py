@@ -1,0 +1,85 @@
+"""What accounting counts: releases, how often each happened, and which change of the users they protect against.
+
+A release is an `Event`: a Gaussian of noise multiplier z on a sample of users, each in it with probability q.
+- Poisson samples, adding or removing one user: the pairs of distributions are the mixture (1-q) N(0, z^2) + q N(1, z^2)
+  and N(0, z^2), in both directions.
+- Samples of fixed size, replacing one user by another (the sensitivity doubles, so z is halved): the dominating pair is
+  symmetric (Dong, Roth and Su 2019, theorem 4.2). Its losses above 0 are those of the mixture against the Gaussian, its
+  losses below 0 those of the Gaussian against the mixture, and the rest of its mass lies at 0. Composed, it costs more
+  than either direction alone.
+Events of several runs add up.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from sottovoce.errors import PrivacyError
+from sottovoce.privacy.target_delta import require_delta
+
+Adjacency = Literal["add or remove one user", "replace one user by another"]
+ADD_OR_REMOVE: Adjacency = "add or remove one user"
+REPLACE: Adjacency = "replace one user by another"
+
+
+@dataclass(frozen=True)
+class Event:
+    """One release, as accounting sees it."""
+
+    z: float
+    sampling_prob: float
+    adjacency: Adjacency = ADD_OR_REMOVE
+
+    def __post_init__(self) -> None:
+        """Refuse what has no guarantee."""
+        if not (math.isfinite(self.z) and self.z > 0 and 0 < self.sampling_prob <= 1):
+            raise PrivacyError(f"Expected z={self.z:g} > 0 and sampling_prob={self.sampling_prob:g} in (0, 1].")
+
+
+Counts = Mapping[Event, int]  # how often each event happened
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What several releases amount to: how often each event happened, and what the noise's sampler adds to epsilon.
+
+    `extra` is 2 a where the probabilities of the noise are within a factor of e^a of the Gaussian's: (epsilon, delta)
+    then becomes (epsilon + 2 a, e^a delta). Spent amounts of several runs on one population add up.
+    """
+
+    events: Counts
+    extra: float = 0.0
+
+    def __add__(self, other: "Spent") -> "Spent":
+        """Return both together."""
+        events = Counter(self.events)
+        events.update(other.events)
+        return Spent(dict(events), self.extra + other.extra)
+
+    @property
+    def adjacency(self) -> Adjacency | None:
+        """What the epsilon protects against; None where nothing was released."""
+        return next((event.adjacency for event in self.events), None)
+
+
+def events_of(spent: Spent | Counts) -> dict[Event, int]:
+    """Return the events that happened; they must protect against one and the same change."""
+    counts = spent.events if isinstance(spent, Spent) else spent
+    if len({event.adjacency for event in counts}) > 1:
+        raise PrivacyError("Runs with Poisson cohorts and runs with cohorts of fixed size do not compose.")
+    return {event: count for event, count in counts.items() if count}
+
+
+def extra_of(spent: Spent | Counts) -> float:
+    """Return what the noise's sampler adds to epsilon."""
+    return spent.extra if isinstance(spent, Spent) else 0.0
+
+
+def reduced_delta(extra: float, target_delta: float) -> float:
+    """Return the delta to account for, such that the noise's sampler brings it up to the target."""
+    require_delta(target_delta)
+    if extra > 0.2:
+        raise PrivacyError(f"The grid of the noise is too coarse: it adds {extra:g} to epsilon. Use more noise.")
+    return target_delta * math.exp(-extra / 2) if extra else target_delta
