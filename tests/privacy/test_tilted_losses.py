@@ -132,3 +132,13 @@ def test_the_bound_on_the_error_of_the_fft_holds(points):
         assert error <= bound * np.linalg.norm(exact) / math.sqrt(2)
         back = irfft(exact, points) - irfft(exact.astype(np.complex128), points)
         assert np.linalg.norm(back) <= bound * np.linalg.norm(values)
+
+
+@pytest.mark.parametrize("direction", ["remove", "add", "symmetric"])
+@pytest.mark.parametrize("z", [0.02, 0.026, 0.03, 0.04, 0.1])
+def test_no_mass_is_lost_where_float64_ends(z, direction):
+    found = masses(z, 0.5, direction, 1e-3 / z, 1e-17)
+    if z < 0.036:  # the mixture lies where the Gaussian's density is no number
+        assert found is None
+    else:
+        assert np.exp(found.log_masses).sum() + found.infinite == pytest.approx(1.0, abs=1e-12)

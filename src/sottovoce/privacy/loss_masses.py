@@ -48,6 +48,7 @@ MOST_PANELS = 4_000_000  # of a quadrature: some seconds
 _NODES = ((8, 0.5, 0.5), (4, 0.01, 0.01))  # nodes, the largest a and c, the largest w / z
 _QUADRATURE = 1e-14
 _WIDEST = 50.0  # an interval that is so wide belongs to an epsilon that protects nobody
+_FURTHEST = 36.0  # standard deviations: the Gaussian's density is 1e-282 there, and would soon be no number
 _CHUNK = 1 << 15  # panels at a time
 
 
@@ -102,9 +103,10 @@ def losses_at(z: float, q: float, x: Floats) -> Floats:
 
 
 def masses(z: float, q: float, direction: Direction, interval: float, tail: float) -> Masses | None:
-    """Return the masses of one release; None where they are too many.
+    """Return the masses of one release; None where they are too many, or too small for float64.
 
-    A mass of up to about `tail` counts as an infinite loss.
+    A mass of up to about `tail` counts as an infinite loss. Where z is small, the mixture lies where the Gaussian has
+    no mass that float64 can hold; masses that became 0 there would be missing from delta.
     """
     cells = _cells(z, q, interval, tail, symmetric=direction == "symmetric")
     if cells is None:
@@ -166,7 +168,7 @@ def _cells(z: float, q: float, interval: float, tail: float, *, symmetric: bool)
     if symmetric:
         low = 0.5
     bottom, top = ((float(losses_at(z, q, np.array([x]))[0]) - start) / interval for x in (low, high))
-    if top - bottom > MOST_PANELS or interval > _WIDEST:
+    if top - bottom > MOST_PANELS or interval > _WIDEST or max(abs(low), abs(high)) > _FURTHEST * z:
         return None
     first, last = math.floor(bottom), math.ceil(top) + 1
     if symmetric or q < 1.0:
