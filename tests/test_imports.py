@@ -23,7 +23,7 @@ LEVELS = (
     ("evaluation",),
     ("runs",),
     ("central", "federated"),
-    ("bench", "estimate", "reports"),
+    ("audit", "bench", "estimate", "reports"),
     ("api",),
     ("cli",),
     ("__main__", "__init__"),

@@ -1,58 +1,99 @@
 """The audited run: a federated training whose users are canaries, each in the population by a fair coin.
 
 It is `train_federated` and nothing else: the cohort, the clipping, the weights, the integer sum, the noise, the release
-and the ledger are those of every run. Two things differ, at the seams that any backend has. The clients are canaries
-(`CanaryClient`), and whoever receives the released averages looks at them (`AuditingAggregator.broadcast_`).
+and the ledger are those of every run. Two things differ, at the seams that any backend has. Clients may be canaries
+that send what they like (`CanaryClient`), and whoever receives the released averages looks at them
+(`AuditingAggregator`).
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor
 
+from sottovoce.audit.audit_settings import CanaryKind
 from sottovoce.audit.canaries import CanaryClient, Directions, DirectionScores
+from sottovoce.audit.one_run import Floats
+from sottovoce.audit.speaker_canaries import SpeakerScores
 from sottovoce.config import Resolved
 from sottovoce.distributed import Group
-from sottovoce.federated.aggregator import AggregatorContext
+from sottovoce.federated.aggregator import AggregatorContext, Collected, Users
+from sottovoce.federated.diagnostics import Figures
 from sottovoce.federated.federated_training import train_federated
 from sottovoce.federated.process_aggregator import ProcessAggregator
 from sottovoce.files import written_whole
 from sottovoce.runs.display import MakeDisplay
+
+
+class Scores(Protocol):
+    """What an attacker makes of the releases."""
+
+    @property
+    def odds(self) -> Floats:
+        """A number for every canary, higher where it is more likely to be in the population."""
+
+    @property
+    def reach(self) -> Floats:
+        """The norm of every canary's clipped delta, in units of C."""
+
+    def begin(self, t: int, theta: Tensor) -> None:
+        """Note the model that the users of central step t start from."""
+
+    def see(self, average: Tensor) -> None:
+        """Take one released average into account."""
+
 
 @dataclass(frozen=True)
 class AuditingAggregators:
     """Makes the aggregator of every process of the audited run; the leading process writes the odds at the end."""
 
     canaries: int
+    kind: CanaryKind
     steps: int
     out: Path
 
     def __call__(self, context: AggregatorContext) -> "AuditingAggregator":
         """Return the aggregator of one process."""
-        mechanism, client = context.mechanism, context.client
-        directions = Directions.draw(mechanism.partition, self.canaries, client.seed)
-        canaries = CanaryClient(
-            client.store, client.batching, client.local, client.augment, client.seed, directions,
-            clip_norm=float(mechanism.privacy.clip_norm or 0.0),
-        )  # fmt: skip
+        client, mechanism = context.client, context.mechanism
+        scores: Scores
+        if self.kind == "speakers":
+            scores = SpeakerScores(client, context.recogniser, mechanism)
+        else:
+            directions = Directions.draw(mechanism.partition, self.canaries, client.seed)
+            client = CanaryClient.of(client, directions, mechanism)
+            scores = DirectionScores(directions, mechanism)
         return AuditingAggregator(
-            context.group, context.population, context.recogniser, canaries, mechanism, context.stop,
-            scores=DirectionScores(directions, mechanism), steps=self.steps, out=self.out,
-        )  # fmt: skip
+            context.group,
+            context.population,
+            context.recogniser,
+            client,
+            mechanism,
+            context.stop,
+            scores=scores,
+            steps=self.steps,
+            out=self.out,
+        )
 
 
 @dataclass
 class AuditingAggregator(ProcessAggregator):
     """The aggregator of every simulation, except that it looks at what is released."""
 
-    scores: DirectionScores = field(kw_only=True)
+    scores: Scores = field(kw_only=True)
     steps: int = field(kw_only=True)
     out: Path = field(kw_only=True)
     seen: int = field(default=0, init=False)
 
+    def collect(self, t: int, theta: Tensor, cohort: Users, figures: Figures) -> Collected:
+        """Do as every simulation does; the leader notes the model first."""
+        if self.leads:
+            self.scores.begin(t, theta)
+        return super().collect(t, theta, cohort, figures)
+
     def broadcast_(self, vector: Tensor) -> Tensor:
-        """Replace a vector by the leader's released average; the leader takes it into account."""
+        """Replace a vector by the leader's released average, which the leader takes into account."""
         average = super().broadcast_(vector)
         if self.leads:
             self.scores.see(average)
@@ -64,8 +105,14 @@ class AuditingAggregator(ProcessAggregator):
 
 
 def audited_run(
-    group: Group, settings: Resolved, run: Path, canaries: int, kind: str, out: Path, make_display: MakeDisplay
+    group: Group,
+    settings: Resolved,
+    run: Path,
+    canaries: int,
+    kind: CanaryKind,
+    out: Path,
+    make_display: MakeDisplay,
 ) -> None:
     """Carry out the audited run in one process of a group; `settings` name the speakers that the coins let in."""
     steps = settings.config.federated.central_steps
-    train_federated(group, settings, run, make_display, make_aggregator=AuditingAggregators(canaries, steps, out))
+    train_federated(group, settings, run, make_display, make_aggregator=AuditingAggregators(canaries, kind, steps, out))

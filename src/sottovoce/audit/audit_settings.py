@@ -4,6 +4,8 @@ K is eight times the number of canaries, of whom half are absent. K is public an
 users, and cohorts far below S show noise that grows with the cohort.
 """
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,6 +14,8 @@ from sottovoce.errors import ConfigError
 from sottovoce.model.partition import make_partition
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.randomness import stream
+
+CanaryKind = Literal["directions", "speakers"]
 
 _POPULATION_PER_CANARY = 8
 _SOURCE = "the audit"

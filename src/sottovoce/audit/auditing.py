@@ -3,11 +3,11 @@
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sottovoce.audit.audit_settings import audited_settings, flipped_coins
+from sottovoce.audit.audit_settings import CanaryKind, audited_settings, flipped_coins
 from sottovoce.audit.canary_speech import canary_name, canary_store
 from sottovoce.audit.one_run import ranked_guesses
 from sottovoce.audit.verdict import Audit
@@ -23,8 +23,6 @@ from sottovoce.workers import run_workers
 
 if TYPE_CHECKING:
     from sottovoce.distributed import Group
-
-CanaryKind = Literal["directions", "speakers"]
 
 
 def audit(
@@ -59,7 +57,7 @@ def audit(
         speakers, run, seen = folder / "present.txt", folder / "run", folder / "seen.npy"
         make_folder(folder)
         with written_whole(speakers) as file:
-            file.write("".join(f"{canary_name(number)}\n" for number in np.flatnonzero(coins)).encode())
+            file.write("".join(f"{canary_name(number)}\n" for number in np.flatnonzero(coins).tolist()).encode())
         train = Selection(store=speech.path, speakers=speakers)
         trained = audited.over(Layer({"data": {"train": train}}, "the audit"))
         hardware = audited.config.hardware

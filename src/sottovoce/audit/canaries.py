@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from sottovoce.audit.canary_speech import canary_number
+from sottovoce.audit.one_run import Floats
 from sottovoce.errors import ConfigError
 from sottovoce.federated.client import Client, LocalBatch, Rows
 from sottovoce.federated.local_rules import LocalState
@@ -32,7 +33,6 @@ from sottovoce.model.recogniser import Recogniser
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.randomness import stream
 
-Floats = npt.NDArray[np.float64]
 _EXCESS = 1000.0  # a canary's delta at each of its coordinates, in units of C
 
 
@@ -71,17 +71,17 @@ class Directions:
         out[torch.from_numpy(mine)] = torch.from_numpy(self.signs[mine] * np.float32(_EXCESS * clip_norm)).to(out)
         return out
 
-    def clipped(self, mechanism: Mechanism) -> npt.NDArray[np.float64]:
+    def clipped(self, mechanism: Mechanism) -> Floats:
         """Return all clipped deltas in units of C, as one vector: every coordinate has one owner."""
         bounds, partition = mechanism.clip_norms, mechanism.partition
         if bounds is None or mechanism.privacy.clip_norm is None:
             raise ConfigError("An audit needs a guarantee: set privacy.clipping and privacy.clip_norm.")
         if mechanism.privacy.clipping == "global":
-            return self.signs / np.sqrt(np.bincount(self.owners, minlength=len(self)))[self.owners]
+            return np.asarray(self.signs / np.sqrt(np.bincount(self.owners, minlength=len(self)))[self.owners])
         layers = np.repeat(np.array(partition.tensor_layers), partition.tensor_sizes)
         places = self.owners * len(partition) + layers
         shared = np.sqrt(np.bincount(places, minlength=len(self) * len(partition)))[places]
-        return self.signs * (np.array(bounds) / mechanism.privacy.clip_norm)[layers] / shared
+        return np.asarray(self.signs * (np.array(bounds) / mechanism.privacy.clip_norm)[layers] / shared)
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,12 @@ class CanaryClient(Client):
 
     directions: Directions
     clip_norm: float
+
+    @classmethod
+    def of(cls, client: Client, directions: Directions, mechanism: Mechanism) -> "CanaryClient":
+        """Return a client like another, for canaries."""
+        norm = float(mechanism.privacy.clip_norm or 0.0)
+        return cls(client.store, client.batching, client.local, client.augment, client.seed, directions, norm)
 
     def batches(self, step: int, user: str, rows: Rows, encoder: Encoder) -> Iterator[LocalBatch]:  # noqa: ARG002
         """Return nothing to train on."""
@@ -110,6 +116,9 @@ class DirectionScores:
         self.reach = np.sqrt(self._totals(self._clipped**2))  # |c| / C of every canary
         self.odds = np.zeros(len(directions))
 
+    def begin(self, t: int, theta: Tensor) -> None:
+        """Do nothing: these canaries send the same from every model."""
+
     def see(self, average: Tensor) -> None:
         """Take one released average into account."""
         mechanism, reach = self._mechanism, self.reach
@@ -119,7 +128,7 @@ class DirectionScores:
 
     def _totals(self, values: Floats) -> Floats:
         """Return the sum over each canary's coordinates."""
-        return np.bincount(self._directions.owners, weights=values, minlength=len(self._directions))
+        return np.bincount(self._directions.owners, values, len(self._directions)).astype(np.float64, copy=False)
 
 
 def log_odds(seen: Floats, signal: Floats | float, mechanism: Mechanism) -> Floats:

@@ -44,12 +44,14 @@ class Guesses:
 
 
 def ranked_guesses(odds: Floats, coins: npt.NDArray[np.bool_]) -> tuple[Guesses, ...]:
-    """Return guesses for several fixed shares of the canaries, those of the largest odds first.
+    """Return guesses for several fixed shares of the canaries, those furthest from the median first.
 
-    `odds` are logarithms of the odds that a canary took part; a coin that is guessed is guessed by their sign.
+    `odds` are higher for canaries that are more likely to be there. Those above the median are guessed to be there: the
+    coins are fair, and a mechanism with a fault need not have its odds around 0.
     """
-    order = np.argsort(-np.abs(odds), kind="stable")
-    correct = np.cumsum(((odds > 0) == coins)[order])
+    centred = odds - np.median(odds)
+    order = np.argsort(-np.abs(centred), kind="stable")
+    correct = np.cumsum(((centred > 0) == coins)[order])
     numbers = sorted({max(1, round(share * len(coins))) for share in _SHARES})
     return tuple(Guesses(number, int(correct[number - 1])) for number in numbers)
 

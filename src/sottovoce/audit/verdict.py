@@ -16,9 +16,7 @@ from sottovoce.audit.curves import epsilon_of, floor_of, refuted_noise, with_noi
 from sottovoce.audit.one_run import Floor, Guesses, binomial_epsilon, exceeds_curve
 from sottovoce.privacy.accounting import Spent
 
-PROVES = (
-    "A bound above the claim proves a fault. A bound below it proves nothing about what these canaries cannot see."
-)
+PROVES = "A bound above the claim proves a fault. A bound below it proves nothing about what these canaries cannot see."
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,12 @@ class Audit:
     def bound_of_any_mechanism(self) -> float:
         """The lower bound on epsilon that assumes nothing about the mechanism (Steinke et al. 2023)."""
         return binomial_epsilon(self.guesses, self.canaries, self.target_delta, 1 - self.confidence)
+
+    @property
+    def best_guesses(self) -> Guesses:
+        """The guesses that prove most about any mechanism."""
+        level = 1 - self.confidence
+        return max(self.guesses, key=lambda guess: binomial_epsilon([guess], self.canaries, self.target_delta, level))
 
     def _refutes(self, floor: Floor) -> bool:
         level = (1 - self.confidence) / len(self.guesses)
