@@ -23,7 +23,7 @@ LEVELS = (
     ("evaluation",),
     ("runs",),
     ("central", "federated"),
-    ("audit", "bench", "estimate", "reports"),
+    ("auditing", "bench", "estimate", "reports"),
     ("api",),
     ("cli",),
     ("__main__", "__init__"),

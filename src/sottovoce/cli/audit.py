@@ -10,7 +10,7 @@ from sottovoce.cli.config import Settings, configured
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from sottovoce.audit.verdict import Audit
+    from sottovoce.auditing.verdict import Audit
 
 
 def audit(
@@ -41,7 +41,7 @@ def audit(
 
     Example: sotto privacy audit --canaries 2000
     """
-    from sottovoce.audit import audit as find
+    from sottovoce.auditing import audit as find
     from sottovoce.cli.training_display import TrainingDisplay
     from sottovoce.config import Layer
 
@@ -69,7 +69,7 @@ def audit(
 
 
 def _print(found: "Audit") -> None:
-    from sottovoce.audit.verdict import PROVES
+    from sottovoce.auditing.verdict import PROVES
     from sottovoce.privacy.accounting import rounded_up, short_number
 
     mechanism, best = found.mechanism, found.best_guesses

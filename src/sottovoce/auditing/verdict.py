@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sottovoce.audit.curves import epsilon_of, floor_of, refuted_noise, with_noise
-from sottovoce.audit.one_run import Floor, Guesses, binomial_epsilon, exceeds_curve
+from sottovoce.auditing.curves import epsilon_of, floor_of, refuted_noise, with_noise
+from sottovoce.auditing.one_run import Floor, Guesses, binomial_epsilon, exceeds_curve
 from sottovoce.privacy.accounting import Spent
 
 PROVES = "A bound above the claim proves a fault. A bound below it proves nothing about what these canaries cannot see."

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sottovoce.audit.one_run import Floats
+from sottovoce.auditing.one_run import Floats
 from sottovoce.data.population import Population
 from sottovoce.errors import ConfigError
 from sottovoce.federated.client import Client

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from sottovoce.audit.one_run import Floor, curve_floor, gaussian_floor
+from sottovoce.auditing.one_run import Floor, curve_floor, gaussian_floor
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.accounting import Event, Spent, delta_at, pld
 

@@ -1,6 +1,6 @@
-"""The speech of canaries: a store with one speaker each, of random noise under a random transcript.
+"""The speech of canaries: a store with one speaker each, of random tones under a random transcript.
 
-Nobody speaks like this, so what training on one such speaker changes is its own. Canaries that send directions are
+Nobody sounds like this, so what training on one such speaker changes is its own. Canaries that send directions are
 never trained on it; they need it because users are speakers of a store, and because it weighs far more than any
 `weight_bound` of an audit should allow.
 """
@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import soundfile
 
 from sottovoce.data.corpora import Table
@@ -21,7 +22,7 @@ from sottovoce.processes import Progress, no_progress
 from sottovoce.randomness import stream
 
 SECONDS = 0.4
-_LETTERS = 4
+_LETTERS, _TONES = 4, 6
 
 
 def canary_name(number: int) -> str:
@@ -47,9 +48,15 @@ def canary_store(folder: Path, canaries: int, progress: Progress = no_progress) 
         for number in range(canaries):
             rng = stream(0, "canary-speech", number)
             name, text = canary_name(number), "".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), _LETTERS))
-            noise = 0.1 * rng.standard_normal(round(SECONDS * SAMPLE_RATE_HZ))
-            soundfile.write(corpus / f"{name}.wav", noise.astype(np.float32), SAMPLE_RATE_HZ)
+            soundfile.write(corpus / f"{name}.wav", _sound(rng), SAMPLE_RATE_HZ)
             rows.append(f"{name}.wav\t{name}\t{text}\n")
         with written_whole(table) as file:
             file.write("".join(rows).encode())
     return prepare(Table(file=table), folder / f"store-{canaries}", progress=progress)
+
+
+def _sound(rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    """Return a chord of random tones in a little noise."""
+    time = np.arange(round(SECONDS * SAMPLE_RATE_HZ)) / SAMPLE_RATE_HZ
+    tones = np.sin(2 * np.pi * rng.uniform(100, 7000, (_TONES, 1)) * time + rng.uniform(0, 2 * np.pi, (_TONES, 1)))
+    return np.asarray(0.1 * tones.sum(0) + 0.001 * rng.standard_normal(len(time)), dtype=np.float32)

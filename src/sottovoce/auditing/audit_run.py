@@ -13,10 +13,10 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
-from sottovoce.audit.audit_settings import CanaryKind
-from sottovoce.audit.canaries import CanaryClient, Directions, DirectionScores
-from sottovoce.audit.one_run import Floats
-from sottovoce.audit.speaker_canaries import SpeakerScores
+from sottovoce.auditing.audit_settings import CanaryKind
+from sottovoce.auditing.canaries import CanaryClient, Directions, DirectionScores
+from sottovoce.auditing.one_run import Floats
+from sottovoce.auditing.speaker_canaries import SpeakerScores
 from sottovoce.config import Resolved
 from sottovoce.distributed import Group
 from sottovoce.federated.aggregator import AggregatorContext, Collected, Users

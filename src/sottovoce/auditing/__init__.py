@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from sottovoce.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from sottovoce.audit.auditing import audit
-    from sottovoce.audit.verdict import Audit
+    from sottovoce.auditing.auditor import audit
+    from sottovoce.auditing.verdict import Audit
 
 __all__ = ["Audit", "audit"]
 
-__getattr__ = lazy_names(__name__, {"auditing": "audit", "verdict": "Audit"})
+__getattr__ = lazy_names(__name__, {"auditor": "audit", "verdict": "Audit"})

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sottovoce.audit.audit_settings import CanaryKind, audited_settings, flipped_coins
-from sottovoce.audit.canary_speech import canary_name, canary_store
-from sottovoce.audit.one_run import ranked_guesses
-from sottovoce.audit.verdict import Audit
+from sottovoce.auditing.audit_settings import CanaryKind, audited_settings, flipped_coins
+from sottovoce.auditing.canary_speech import canary_name, canary_store
+from sottovoce.auditing.one_run import ranked_guesses
+from sottovoce.auditing.verdict import Audit
 from sottovoce.config import Layer, Resolved, resolve
 from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError
@@ -84,6 +84,6 @@ def audit(
 def _audit_worker(
     group: "Group", settings: Resolved, run: Path, canaries: int, kind: CanaryKind, out: Path, display: MakeDisplay
 ) -> None:
-    from sottovoce.audit.audit_run import audited_run  # noqa: PLC0415 - loads torch
+    from sottovoce.auditing.audit_run import audited_run  # noqa: PLC0415 - loads torch
 
     audited_run(group, settings, run, canaries, kind, out, display)

@@ -22,8 +22,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sottovoce.audit.canary_speech import canary_number
-from sottovoce.audit.one_run import Floats
+from sottovoce.auditing.canary_speech import canary_number
+from sottovoce.auditing.one_run import Floats
 from sottovoce.errors import ConfigError
 from sottovoce.federated.client import Client, LocalBatch, Rows
 from sottovoce.federated.local_rules import LocalState
