@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binom
 
 from conftest import ROOT
-from sottovoce.auditing.curves import floor_of, refuted_noise, with_noise
+from sottovoce.auditing.claimed_curve import floor_of, refuted_noise, with_noise
 from sottovoce.auditing.one_run import (
     Guesses,
     binomial_epsilon,

@@ -14,9 +14,9 @@ import numpy as np
 from torch import Tensor
 
 from sottovoce.auditing.audit_settings import CanaryKind
-from sottovoce.auditing.canaries import CanaryClient, Directions, DirectionScores
+from sottovoce.auditing.canaries import CanaryClient, DirectionEvidence, Directions
 from sottovoce.auditing.one_run import Floats
-from sottovoce.auditing.speaker_canaries import SpeakerScores
+from sottovoce.auditing.speaker_canaries import SpeakerEvidence
 from sottovoce.config import Resolved
 from sottovoce.distributed import Group
 from sottovoce.federated.aggregator import AggregatorContext, Collected, Users
@@ -27,7 +27,7 @@ from sottovoce.files import written_whole
 from sottovoce.runs.display import MakeDisplay
 
 
-class Scores(Protocol):
+class Evidence(Protocol):
     """What an attacker makes of the releases."""
 
     @property
@@ -57,13 +57,13 @@ class AuditingAggregators:
     def __call__(self, context: AggregatorContext) -> "AuditingAggregator":
         """Return the aggregator of one process."""
         client, mechanism = context.client, context.mechanism
-        scores: Scores
+        evidence: Evidence
         if self.kind == "speakers":
-            scores = SpeakerScores(client, context.recogniser, mechanism)
+            evidence = SpeakerEvidence(client, context.recogniser, mechanism)
         else:
             directions = Directions.draw(mechanism.partition, self.canaries, client.seed)
             client = CanaryClient.of(client, directions, mechanism)
-            scores = DirectionScores(directions, mechanism)
+            evidence = DirectionEvidence(directions, mechanism)
         return AuditingAggregator(
             context.group,
             context.population,
@@ -71,7 +71,7 @@ class AuditingAggregators:
             client,
             mechanism,
             context.stop,
-            scores=scores,
+            evidence=evidence,
             steps=self.steps,
             out=self.out,
         )
@@ -81,7 +81,7 @@ class AuditingAggregators:
 class AuditingAggregator(ProcessAggregator):
     """The aggregator of every simulation, except that it looks at what is released."""
 
-    scores: Scores = field(kw_only=True)
+    evidence: Evidence = field(kw_only=True)
     steps: int = field(kw_only=True)
     out: Path = field(kw_only=True)
     seen: int = field(default=0, init=False)
@@ -89,18 +89,18 @@ class AuditingAggregator(ProcessAggregator):
     def collect(self, t: int, theta: Tensor, cohort: Users, figures: Figures) -> Collected:
         """Do as every simulation does; the leader notes the model first."""
         if self.leads:
-            self.scores.begin(t, theta)
+            self.evidence.begin(t, theta)
         return super().collect(t, theta, cohort, figures)
 
     def broadcast_(self, vector: Tensor) -> Tensor:
         """Replace a vector by the leader's released average, which the leader takes into account."""
         average = super().broadcast_(vector)
         if self.leads:
-            self.scores.see(average)
+            self.evidence.see(average)
             self.seen += 1
             if self.seen == self.steps:
                 with written_whole(self.out) as file:
-                    np.save(file, np.stack([self.scores.odds, self.scores.reach]))
+                    np.save(file, np.stack([self.evidence.odds, self.evidence.reach]))
         return average
 
 

@@ -106,7 +106,7 @@ class CanaryClient(Client):
         return self.directions.delta_(recogniser.flat.gradient, canary_number(state.user), self.clip_norm)
 
 
-class DirectionScores:
+class DirectionEvidence:
     """Adds up, release by release, the odds that each canary is in the population."""
 
     def __init__(self, directions: Directions, mechanism: Mechanism) -> None:

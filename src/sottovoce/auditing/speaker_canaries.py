@@ -25,7 +25,7 @@ from sottovoce.privacy.mechanism import Mechanism
 _COIN_PRECISION = 4.0
 
 
-class SpeakerScores:
+class SpeakerEvidence:
     """Estimates, from all releases, which canary speakers are in the population."""
 
     def __init__(self, client: Client, recogniser: Recogniser, mechanism: Mechanism) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sottovoce.auditing.curves import epsilon_of, floor_of, refuted_noise, with_noise
+from sottovoce.auditing.claimed_curve import epsilon_of, floor_of, refuted_noise, with_noise
 from sottovoce.auditing.one_run import Floor, Guesses, binomial_epsilon, exceeds_curve
 from sottovoce.privacy.accounting import Spent
 
