@@ -88,6 +88,21 @@ def test_what_cannot_be_audited_is_refused(settings, message):
         audit(resolve("audit", settings), canaries=10)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--z", 0), "z=0 > 0: without noise there is no claim to audit"),
+        (("--sampling-prob", 2), "0 < sampling_prob=2 <= 1"),
+        (("--confidence", 1), "confidence=1 < 1"),
+        (("quick", "--set", "privacy.clipping=none"), "deltas are not clipped"),
+    ],
+)
+def test_bad_input_is_one_line(sotto, words, message):
+    outcome = sotto("privacy", "audit", *words)
+    assert outcome.code == 1
+    assert message in outcome.error
+
+
 def test_correct_code_stays_below_its_claim(store):
     found = sv.audit(canaries=500, store=store, **ONE_RELEASE)
     assert found.claim == pytest.approx(1.993, abs=1e-3)

@@ -4,6 +4,7 @@ K is eight times the number of canaries, of whom half are absent. K is public an
 users, and cohorts far below S show noise that grows with the cohort.
 """
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -40,6 +41,8 @@ def audited_settings(
     q = before.sampling_prob if sampling_prob is None else sampling_prob
     if not 0 < q <= 1:
         raise ConfigError(f"Expected 0 < sampling_prob={q:g} <= 1.")
+    if z is not None and not 0 < z < math.inf:
+        raise ConfigError(f"Expected z={z:g} > 0: without noise there is no claim to audit.")
     participation: Tree = {"population": population, "cohort_size": q * population}
     if old.weight != "one":
         participation["weight_total"] = population * old.weight_bound

@@ -1,7 +1,7 @@
 """An audit from end to end: coins, a store of canaries, the audited run, its ledger, the guesses."""
 
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,10 @@ from sottovoce.auditing.one_run import ranked_guesses
 from sottovoce.auditing.verdict import Audit
 from sottovoce.config import Layer, Resolved, resolve
 from sottovoce.data.selection import Selection
-from sottovoce.errors import ConfigError
-from sottovoce.files import make_folder, written_whole
+from sottovoce.errors import ConfigError, DataError
+from sottovoce.files import written_whole
 from sottovoce.privacy.claims import open_account
-from sottovoce.processes import Progress, no_progress
+from sottovoce.processes import Progress, no_progress, under_torchrun
 from sottovoce.runs.display import MakeDisplay, NoDisplay
 from sottovoce.runs.verification import verify
 from sottovoce.workers import run_workers
@@ -48,21 +48,23 @@ def audit(
     """
     if canaries < 1 or not 0.5 <= confidence < 1:
         raise ConfigError(f"Expected canaries={canaries} >= 1 and 0.5 <= confidence={confidence:g} < 1.")
+    if under_torchrun():
+        raise ConfigError("An audit starts its workers itself. Run it without torchrun, with --workers.")
     preset = resolve(settings) if isinstance(settings, str) else settings
     audited = audited_settings(preset, canaries, z=z, sampling_prob=sampling_prob, central_steps=central_steps)
     coins = flipped_coins(audited.config.seed, canaries)
-    with ExitStack() as closing:
-        folder = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="sotto-audit-")))
+    with tempfile.TemporaryDirectory(prefix="sotto-audit-") as name:
+        folder = Path(name)
+        run, seen = folder / "run", folder / "seen.npy"
         speech = canary_store(folder if store is None else Path(store), canaries, progress)
-        speakers, run, seen = folder / "present.txt", folder / "run", folder / "seen.npy"
-        make_folder(folder)
-        with written_whole(speakers) as file:
-            file.write("".join(f"{canary_name(number)}\n" for number in np.flatnonzero(coins).tolist()).encode())
-        train = Selection(store=speech.path, speakers=speakers)
+        present = _listed(np.flatnonzero(coins).tolist(), folder / "present.txt")
+        train = Selection(store=speech.path, speakers=present)
         trained = audited.over(Layer({"data": {"train": train}}, "the audit"))
         hardware = audited.config.hardware
         arguments = (trained, run, canaries, kind, seen, display)
         run_workers(_audit_worker, arguments, workers, hardware.threads_per_worker, limit=hardware.processes)
+        if not seen.exists():
+            raise DataError("The audited run was stopped before its last step. Start the audit again.")
         verify(run)
         account = open_account(run)
         odds, reach = np.load(seen)
@@ -79,6 +81,13 @@ def audit(
             releases=account.releases,
             seed=audited.config.seed,
         )
+
+
+def _listed(numbers: Iterable[int], path: Path) -> Path:
+    """Write the names of some canaries into a file."""
+    with written_whole(path) as file:
+        file.write("".join(f"{canary_name(number)}\n" for number in numbers).encode())
+    return path
 
 
 def _audit_worker(

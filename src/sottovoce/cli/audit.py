@@ -22,7 +22,7 @@ def audit(
         Literal["directions", "speakers"],
         typer.Option(help="directions: deltas made to be found; speakers: noise that is trained on, which is weaker."),
     ] = "directions",
-    z: Annotated[float | None, typer.Option(min=0, help="The noise multiplier; the preset's where left out.")] = None,
+    z: Annotated[float | None, typer.Option(help="The noise multiplier; the preset's where left out.")] = None,
     sampling_prob: Annotated[float | None, typer.Option(help="q; the preset's where left out.")] = None,
     central_steps: Annotated[int | None, typer.Option(min=1, help="T; the preset's where left out.")] = None,
     confidence: Annotated[float, typer.Option(help="How sure the bound is.")] = 0.95,
