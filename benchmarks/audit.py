@@ -1,6 +1,6 @@
 """Audit the mechanism many times: correct code over 20 seeds, every planted fault, and what sizes can detect.
 
-    python benchmarks/audit.py [--json docs/audit.json] [--page docs/audit.md] [PART ...]
+    python benchmarks/audit.py [--json docs/audit.json] [--page docs/audit.md] [--summary docs/privacy.md] [PART ...]
 
 Parts: correct, faults, sizes, noise, alarms, speakers. Each is kept in the JSON as soon as it is done; the page's
 tables are written from all of it. All audits but `noise` and `alarms` are real runs; those two simulate projections.
@@ -124,8 +124,8 @@ def _spread(values: list[float]) -> str:
     return f"{min(values):.2f} / {np.median(values):.2f} / {max(values):.2f}"
 
 
-def page_of(found: dict[str, list[dict[str, Any]]]) -> str:
-    """Return all tables."""
+def faults_table(found: dict[str, list[dict[str, Any]]]) -> str:
+    """Return what audits say of correct code and of every fault."""
     groups = {"none (correct code)": found["correct"]}
     groups |= {name: [row for row in found["faults"] if row["fault"] == name] for name in FAULTS}
     rows = [
@@ -144,8 +144,12 @@ def page_of(found: dict[str, list[dict[str, Any]]]) -> str:
         f"{np.median([row['seconds'] for row in found['correct']]):.0f} s (median) on a busy machine with two cores. "
         "Bounds are smallest / median / largest.\n\n"
     )
-    text += _table(("fault", "seeds", "claim", "bound", "bound of any mechanism", "refuted"), rows)
-    text += "\n**Sizes.** Correct code, everyone takes part in one release, one audit each:\n\n"
+    return text + _table(("fault", "seeds", "claim", "bound", "bound of any mechanism", "refuted"), rows)
+
+
+def sizes_tables(found: dict[str, list[dict[str, Any]]]) -> str:
+    """Return what audits of several sizes can detect."""
+    text = "**Sizes.** Correct code, everyone takes part in one release, one audit each:\n\n"
     text += _table(
         ("canaries", "z", "claim", "bound", "bound of any mechanism", "verdict"),
         [(f"{row['canaries']:,}", f"{row['z']:.3g}", f"{row['claim']:.2f}", f"{row['bound']:.2f}",
@@ -180,6 +184,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--json", type=Path, default=Path("docs/audit.json"))
     parser.add_argument("--page", type=Path, default=Path("docs/audit.md"))
+    parser.add_argument("--summary", type=Path, default=Path("docs/privacy.md"), help="the page with the faults")
     parser.add_argument("--store", type=Path, default=Path("build/audit"))
     options = parser.parse_args()
     options.store.mkdir(parents=True, exist_ok=True)
@@ -189,7 +194,8 @@ def main() -> None:
         options.json.write_text(json.dumps(known | {part: rows}, indent=1) + "\n")
     found = json.loads(options.json.read_text())
     if found.keys() >= PARTS.keys():
-        write_section(options.page, "audit", page_of(found))
+        write_section(options.summary, "audit", faults_table(found))
+        write_section(options.page, "audit", sizes_tables(found))
 
 
 if __name__ == "__main__":

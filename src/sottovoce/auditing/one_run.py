@@ -91,8 +91,9 @@ def largest(holds: Callable[[float], bool], most: float, tolerance: float = _TOL
 def exceeds_curve(guesses: Guesses, canaries: int, floor: Floor, significance: float) -> bool:
     """Return whether so many correct guesses have a probability below `significance` under a trade-off curve.
 
-    It follows the sums r and h of the module's docstring from all outcomes with this many correct guesses down to all
-    outcomes. If h then needs more than the share of canaries that are guessed, the probability was smaller.
+    It follows the sums r and h of the module's docstring from the outcomes with this many correct guesses down to all
+    outcomes, and assumes that the first have the probability `significance`. Where r + h would then have to be more
+    than the share of canaries that are guessed, which it is over all outcomes, they have less.
     """
     made, correct = guesses.made, guesses.correct
     r, h = significance * correct / canaries, significance * (made - correct) / canaries

@@ -1,5 +1,6 @@
 """sotto privacy audit: canaries in one run, and what they prove against its claim."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -76,8 +77,8 @@ def _print(found: "Audit") -> None:
     sure = f"{100 * found.confidence:g} % confidence"
     rows = [
         ["claim: epsilon of this run's ledger", rounded_up(found.claim, 4)],
-        [f"bound: epsilon is at least, at {sure}", f"{found.bound:.3f}"],
-        ["the same, of any mechanism", f"{found.bound_of_any_mechanism:.3f}"],
+        [f"bound: epsilon is at least, at {sure}", _rounded_down(found.bound)],
+        ["the same, of any mechanism", _rounded_down(found.bound_of_any_mechanism)],
         ["delta", short_number(found.target_delta)],
         ["canaries, and how many are present", f"{found.canaries:,}, {found.present:,}"],
         ["best guesses: correct of made", f"{best.correct:,} of {best.made:,}"],
@@ -88,3 +89,8 @@ def _print(found: "Audit") -> None:
     ]
     print_table(f"Verdict: {found.verdict}", ["", ""], rows)
     note(PROVES)
+
+
+def _rounded_down(bound: float) -> str:
+    """Return a lower bound as people read it, never larger than it is."""
+    return f"{math.floor(1000 * bound) / 1000:.3f}"
