@@ -9,6 +9,7 @@ tables are written from all of it. All audits but `noise` and `alarms` are real 
 import argparse
 import json
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,10 +25,10 @@ from sottovoce.auditing.auditor import audit
 from sottovoce.auditing.one_run import binomial_epsilon, exceeds_curve, gaussian_floor, ranked_guesses
 from sottovoce.auditing.verdict import Audit
 from sottovoce.config import resolve
-from sottovoce.privacy.accounting import gaussian_epsilon
+from sottovoce.privacy.accounting import gaussian_epsilon, short_number
 from sottovoce.reports.markdown import write_section
 
-SEEDS, FAULT_SEEDS, SIMULATED = 20, 5, 2000
+SEEDS, FAULT_SEEDS, SPEAKER_SEEDS, SIMULATED = 20, 5, 3, 2000
 DELTA = 1e-5
 ONE_RELEASE = {"sampling_prob": 1.0, "central_steps": 1}
 
@@ -76,7 +77,8 @@ def sizes(store: Path) -> Iterator[dict[str, Any]]:
 def speakers(store: Path) -> Iterator[dict[str, Any]]:
     """Audit with canaries that are speakers."""
     for fault in (None, *(name for name in FAULTS if name != "cohort reused")):
-        yield audited(store, fault, canaries=400, kind="speakers", z=2.0, **ONE_RELEASE)
+        for seed in range(SPEAKER_SEEDS):
+            yield audited(store, fault, seed, canaries=100, kind="speakers", z=4.0, sampling_prob=1.0, central_steps=4)
 
 
 def _gaussian(rng: np.random.Generator, canaries: int, mu: float) -> Any:
@@ -124,27 +126,30 @@ def _spread(values: list[float]) -> str:
     return f"{min(values):.2f} / {np.median(values):.2f} / {max(values):.2f}"
 
 
+def _by_fault(rows: list[dict[str, Any]]) -> str:
+    """Return a table with a row for correct code and for every fault."""
+    lines = []
+    for fault in (None, *FAULTS):
+        group = [row for row in rows if row["fault"] == fault]
+        if group:
+            refuted = sum(row["verdict"] == "VIOLATED" for row in group)
+            bounds = [_spread([row[key] for row in group]) for key in ("bound", "bound_of_any_mechanism")]
+            name = fault or "none (correct code)"
+            lines.append((name, len(group), f"{group[0]['claim']:.3f}", *bounds, f"{refuted} of {len(group)}"))
+    return _table(("fault", "seeds", "claim", "bound", "bound of any mechanism", "refuted"), lines)
+
+
 def faults_table(found: dict[str, list[dict[str, Any]]]) -> str:
     """Return what audits say of correct code and of every fault."""
-    groups = {"none (correct code)": found["correct"]}
-    groups |= {name: [row for row in found["faults"] if row["fault"] == name] for name in FAULTS}
-    rows = [
-        (
-            name, len(group), f"{group[0]['claim']:.3f}", _spread([row["bound"] for row in group]),
-            _spread([row["bound_of_any_mechanism"] for row in group]),
-            f"{sum(row['verdict'] == 'VIOLATED' for row in group)} of {len(group)}",
-        )
-        for name, group in groups.items()
-    ]  # fmt: skip
     first = found["correct"][0]
     text = (
         f"`sotto privacy audit` as it is: {first['canaries']:,} canaries, K = {first['population']:,}, z = "
         f"{first['z']:.4g}, q = {first['sampling_prob']:.4g}, {first['releases']} releases, clipping "
-        f"{first['clipping']}, weight {first['weight']}, delta {DELTA:g}, 95 % confidence; one audit took "
+        f"{first['clipping']}, weight {first['weight']}, delta {short_number(DELTA)}, 95 % confidence; one audit took "
         f"{np.median([row['seconds'] for row in found['correct']]):.0f} s (median) on a busy machine with two cores. "
-        "Bounds are smallest / median / largest.\n\n"
+        "Bounds are smallest / median / largest."
     )
-    return text + _table(("fault", "seeds", "claim", "bound", "bound of any mechanism", "refuted"), rows)
+    return textwrap.fill(text, 120, break_on_hyphens=False) + "\n\n" + _by_fault(found["correct"] + found["faults"])
 
 
 def sizes_tables(found: dict[str, list[dict[str, Any]]]) -> str:
@@ -169,13 +174,8 @@ def sizes_tables(found: dict[str, list[dict[str, Any]]]) -> str:
         [(f"{row['canaries']:,}", f"{row['epsilon']:.2f}", f"{row['audits']:,}", row["refuted"], row["any_above"],
           f"{row['any_largest']:.2f}") for row in found["alarms"]],
     )  # fmt: skip
-    text += "\n**Speakers** (`--kind speakers`): 400 canaries, one release of everyone, z = 2, one audit each:\n\n"
-    text += _table(
-        ("fault", "claim", "bound", "bound of any mechanism", "verdict"),
-        [(row["fault"] or "none (correct code)", f"{row['claim']:.2f}", f"{row['bound']:.2f}",
-          f"{row['bound_of_any_mechanism']:.2f}", row["verdict"]) for row in found["speakers"]],
-    )  # fmt: skip
-    return text
+    text += "\n**Speakers** (`--kind speakers`): 100 canaries, four releases of everyone, z = 4:\n\n"
+    return text + _by_fault(found["speakers"])
 
 
 def main() -> None:

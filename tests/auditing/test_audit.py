@@ -132,8 +132,9 @@ def test_weights_above_the_bound_are_an_error_of_clipping_already(store, monkeyp
         audit(canaries=20, store=store, **ONE_RELEASE)
 
 
-def test_speakers_are_found_where_noise_is_missing(store, monkeypatch):
-    FAULTS["noise cut to a tenth"](monkeypatch)
+@pytest.mark.parametrize("fault", ["noise cut to a tenth", "clipping off"])
+def test_a_fault_is_found_by_speakers(fault, store, monkeypatch):
+    FAULTS[fault](monkeypatch)
     found = audit(canaries=100, kind="speakers", store=store, **ONE_RELEASE)
     assert found.refuted
     assert found.reach == pytest.approx(1.0)

@@ -4,11 +4,14 @@ Whoever sees every model can do each canary's local work again and knows the del
 Deltas of different speakers resemble each other, so a projection on one is disturbed by all others. The score is
 therefore the best linear estimate of all coins s together, from all releases:
 
-    sum_t = q C_t' s + noise of std z                 C_t: the clipped deltas of all canaries, in units of C
-    s = 1/2 + (A + 4 I)^-1 (v - A 1/2)                A = q^2/z^2 sum C_t C_t',  v = q/z^2 sum C_t sum_t
+    sum_t = q C_t' s + noise of std n                 C_t: the clipped deltas of all canaries, in units of C
+    s = 1/2 + (A + 4 I)^-1 (v - A 1/2)                A = q^2/n^2 sum C_t C_t',  v = q/n^2 sum C_t sum_t
 
-with 4 the inverse variance of a fair coin. These canaries see what the others cannot: that a client's whole work, from
-audio to delta, reveals no more than its delta. But they are weaker: there are fewer of them, and their deltas overlap.
+with 4 the inverse variance of a fair coin, and n an eighth of the noise that is claimed. With all of it the estimate
+would be best for correct code, and blind to deltas that are too large: they disturb each other more than noise does.
+
+These canaries see what the others cannot: that a client's whole work, from audio to delta, reveals no more than its
+delta. But they are weaker: there are fewer of them, and their deltas overlap.
 """
 
 import numpy as np
@@ -23,6 +26,7 @@ from sottovoce.model.recogniser import Recogniser
 from sottovoce.privacy.mechanism import Mechanism
 
 _COIN_PRECISION = 4.0
+_ASSUMED_NOISE = 0.125  # of what is claimed
 
 
 class SpeakerEvidence:
@@ -66,7 +70,7 @@ class SpeakerEvidence:
         """Take one released average into account."""
         mechanism = self._mechanism
         bound, q = mechanism.participation.weight_bound, mechanism.sampling_prob
-        std = mechanism.privacy.sigma_dp * mechanism.divisor / bound
+        std = _ASSUMED_NOISE * mechanism.privacy.sigma_dp * mechanism.divisor / bound
         total = average.double().cpu() * (mechanism.divisor / (bound * float(mechanism.privacy.clip_norm or 0.0)))
         deltas = self._deltas.double()
         products = (deltas @ deltas.T).numpy()
