@@ -140,6 +140,13 @@ def test_a_fault_is_found_by_speakers(fault, store, monkeypatch):
     assert found.reach == pytest.approx(1.0)
 
 
+def test_audits_leave_nothing_in_the_store_that_they_share_and_repeat(tmp_path):
+    first = audit(canaries=50, store=tmp_path, **ONE_RELEASE)
+    before = sorted(tmp_path.rglob("*"))
+    assert audit(canaries=50, store=tmp_path, **ONE_RELEASE).guesses == first.guesses
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_secure_randomness_is_audited_too(store):
     found = audit(resolve("audit", {"randomness": {"source": "secure"}}), canaries=200, store=store, **ONE_RELEASE)
     assert found.bound_of_any_mechanism < found.claim

@@ -1,5 +1,6 @@
 """An audit from end to end: coins, a store of canaries, the audited run, its ledger, the guesses."""
 
+import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -56,9 +57,11 @@ def audit(
     with tempfile.TemporaryDirectory(prefix="sotto-audit-") as name:
         folder = Path(name)
         run, seen = folder / "run", folder / "seen.npy"
-        speech = canary_store(folder if store is None else Path(store), canaries, progress)
+        kept = canary_store(folder if store is None else Path(store), canaries, progress)
+        # Every audit has users of its own: what other runs spent on the same users must not enter into it.
+        speech = shutil.copytree(kept.path, folder / "speech")
         present = _listed(np.flatnonzero(coins).tolist(), folder / "present.txt")
-        train = Selection(store=speech.path, speakers=present)
+        train = Selection(store=speech, speakers=present)
         trained = audited.over(Layer({"data": {"train": train}}, "the audit"))
         hardware = audited.config.hardware
         arguments = (trained, run, canaries, kind, seen, display)
