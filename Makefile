@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint bench bench-peers bench-scaling docs clean
+.PHONY: demo test test-slow lint bench bench-peers bench-scaling bench-audit docs clean
 
 demo: $(VENV)/.ready
 	$(BIN)/sotto demo
@@ -33,6 +33,10 @@ bench-peers: $(VENV)/.ready
 # How a central step grows with cohort, population, model and workers; half an hour on a quiet machine of 24 GB.
 bench-scaling: $(VENV)/.ready
 	$(BIN)/python benchmarks/scaling/measure.py --json docs/scaling.json --page docs/scaling.md
+
+# Audits of correct code and of planted faults, for docs/audit.md: half an hour.
+bench-audit: $(VENV)/.ready
+	$(BIN)/python benchmarks/audit.py --json docs/audit.json --page docs/audit.md
 
 # The pages of docs/ and the reference of the Python API as a site: build/site/index.html, readable without a network.
 docs: $(VENV)/.ready-docs

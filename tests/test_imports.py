@@ -23,7 +23,7 @@ LEVELS = (
     ("evaluation",),
     ("runs",),
     ("central", "federated"),
-    ("bench", "boundary", "estimate", "reports"),
+    ("auditing", "bench", "boundary", "estimate", "reports"),
     ("api",),
     ("cli",),
     ("__main__", "__init__"),

@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
-ROOMS = ("bench", "central", "data", "estimate", "evaluation", "federated", "model", "privacy", "reports", "runs")
+ROOMS = (
+    *("auditing", "bench", "central", "data", "estimate", "evaluation", "federated", "model", "privacy", "reports"),
+    "runs",
+)
 PACKAGES = ("sottovoce", *(f"sottovoce.{room}" for room in ROOMS))
 
 

@@ -7,7 +7,7 @@
     settings      preset_names, preset
     training      train_central, train_federated, Run
     recognition   load, Model, evaluate
-    privacy       epsilon, Epsilons, plan, Plan, publish, neighbours
+    privacy       epsilon, Epsilons, plan, Plan, publish, neighbours, audit, Audit
     reports       report
     optimizers    Lamb, Lars, Adam, AdaGrad, Sgd, Schedule
     options       TransformerOptions, ConformerOptions, LocalSgd, FedProx, Gaussian
@@ -30,6 +30,7 @@ from sottovoce.version import VERSION
 
 if TYPE_CHECKING:
     from sottovoce.api import epsilon, evaluate, neighbours, plan, preset, publish, train_central, train_federated
+    from sottovoce.auditing import Audit, audit
     from sottovoce.config import preset_names
     from sottovoce.data.corpora import CommonVoice, CorpusSpec, Lhotse, LibriSpeech, Synthetic, Table
     from sottovoce.data.joining import Joining
@@ -61,6 +62,7 @@ __all__ = [
     "Adam",
     "Aggregator",
     "AggregatorContext",
+    "Audit",
     "Collected",
     "CommonVoice",
     "ConfigError",
@@ -105,6 +107,7 @@ __all__ = [
     "Table",
     "TransformerOptions",
     "__version__",
+    "audit",
     "epsilon",
     "evaluate",
     "load",
@@ -123,6 +126,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "api": "epsilon evaluate neighbours plan preset publish train_central train_federated",
+        "auditing": "Audit audit",
         "config": "preset_names",
         "data.corpora": "CommonVoice CorpusSpec Lhotse LibriSpeech Synthetic Table",
         "data.joining": "Joining",

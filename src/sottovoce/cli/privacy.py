@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sottovoce.cli.arguments import AsJson
+from sottovoce.cli.audit import audit
 from sottovoce.cli.boundary import neighbours, publish
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table
 from sottovoce.cli.population_ledger import population as population_command
@@ -23,6 +24,7 @@ app = typer.Typer(no_args_is_help=True)
 app.command()(publish)
 app.command()(neighbours)
 app.command("population")(population_command)
+app.command()(audit)
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a federated run.")]
 SigmaDp = Annotated[float, typer.Option(help="The noise: std of the average, in units of the clip norm C.")]
