@@ -19,7 +19,8 @@ from sottovoce.auditing.one_run import (
     largest,
     ranked_guesses,
 )
-from sottovoce.privacy.accounting import Event, Spent, gaussian_epsilon, gaussian_log_delta, pld
+from sottovoce.privacy.accounting import Event, Spent, pld
+from sottovoce.privacy.tight import gaussian_epsilon, gaussian_log_delta
 
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "auditing.json").read_text())
 DELTA, SIGNIFICANCE = GOLDEN["delta"], GOLDEN["significance"]
