@@ -25,7 +25,8 @@ from sottovoce.auditing.auditor import audit
 from sottovoce.auditing.one_run import binomial_epsilon, exceeds_curve, gaussian_floor, ranked_guesses
 from sottovoce.auditing.verdict import Audit
 from sottovoce.config import resolve
-from sottovoce.privacy.accounting import gaussian_epsilon, short_number
+from sottovoce.privacy.accounting import short_number
+from sottovoce.privacy.tight import gaussian_epsilon
 from sottovoce.reports.markdown import write_section
 
 SEEDS, FAULT_SEEDS, SPEAKER_SEEDS, SIMULATED = 20, 5, 3, 2000
