@@ -93,7 +93,8 @@ def test_it_learns_centrally_and_with_users_under_noise(data, tmp_path):
         assert json.loads((run / "config.json").read_text())["config"]["model"]["kind"] == "small-gru"
         assert not torch.equal(model.flat.theta, START.flat.theta)
     START.save(tmp_path / "model.safetensors")
-    seeded = (*GRU, *NOISE, "privacy.clipping=dim", f"data.seed_model={tmp_path}", "model.shift=0.2")
+    stated = (f"data.seed_model={tmp_path}", "privacy.accept=[unknown_seed_model]")
+    seeded = (*GRU, *NOISE, "privacy.clipping=dim", *stated, "model.shift=0.2")
     assert (make_run("federated", tmp_path / "seeded", data, seeded) / "result.json").exists()
     other = (*seeded, "model.width=9")
     with pytest.raises(DataError, match="has another shape"):

@@ -103,7 +103,8 @@ def test_frozen_tensors_keep_their_bits_under_noise_and_a_resumed_run_ends_the_s
 def test_frozen_tensors_come_from_the_seed_model(data, tmp_path):
     seed = Recogniser.make(resolve("tiny", *map(parse_setting, SMALL_MODEL)).config.model, TOKENS).initialise(9)
     seed.save(tmp_path / "model.safetensors")
-    run = (*RUN, f"data.seed_model={tmp_path}", "federated.central_steps=1", "federated.partition=kind")
+    stated = (f"data.seed_model={tmp_path}", "privacy.accept=[unknown_seed_model]")
+    run = (*RUN, *stated, "federated.central_steps=1", "federated.partition=kind")
     trained = load_recogniser(make_run("federated", tmp_path / "run", data, run))
     for name, same in (("blocks.0.w1.weight", True), ("conv.bias", True), ("output.weight", False)):
         assert torch.equal(trained.encoder.get_parameter(name), seed.encoder.get_parameter(name)) == same

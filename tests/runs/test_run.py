@@ -96,7 +96,9 @@ def test_models_are_the_best_and_the_last(folder):
 def test_the_guarantee_says_that_delta_is_too_large(folder, tmp_path):
     data = {key: value for key, value in make_data(tmp_path).items() if key == "train"}
     settings = (*NOISE, "privacy.clipping=dim", "privacy.target_delta=0.3", "federated.central_steps=1")
-    run = Run(make_run("federated", tmp_path / "run", data, settings))
+    with pytest.raises(PrivacyError, match=r"delta 0.3 is not below 1/K"):
+        make_run("federated", tmp_path / "refused", data, settings)
+    run = Run(make_run("federated", tmp_path / "run", data, (*settings, "privacy.accept=[large_delta]")))
     assert "caution: delta 0.3 is not below 1/K = 0.25" in run.result.guarantee
     assert "caution" not in Run(folder / "federated").result.guarantee
 
