@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from report_runs import NOISE, make_data, make_run
-from sottovoce.errors import ConfigError, DataError
+from sottovoce.errors import ConfigError, DataError, PrivacyError
 from sottovoce.evaluation.model import Model, load
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.run_files import METRICS_FILE
