@@ -30,6 +30,7 @@ def population(
 
     Example: sotto privacy population stores/mine
     """
+    from sottovoce.privacy.accounting import short_number
     from sottovoce.privacy.population_ledger import PopulationLedger, place_beside
     from sottovoce.runs.verification import verified_account
 
@@ -50,7 +51,7 @@ def population(
     print_table(f"{opened.place}: all runs on these users", ["run", "users", "releases", "guarantee", "epsilon"], rows)
     for total in document["totals"]:
         counts = f"{counted(total['releases'], 'release')} of {counted(total['runs'], 'run')}"
-        together = f"epsilon {_epsilon(total)} at delta {target_delta:g}"
+        together = f"epsilon {_epsilon(total)} at delta {short_number(target_delta)}"
         note(f"Together: {together}, {counts}; unit: {total['unit']}; adjacency: {total['adjacency']}.")
     if document["unprotected"]:
         note(f"{counted(document['unprotected'], 'run')} had no guarantee: no epsilon covers what they reveal.")

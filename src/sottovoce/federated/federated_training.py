@@ -113,7 +113,7 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
         within_budget = _take_steps(training, engine)
         training.finish()
         if training.progress.step >= context.steps or not within_budget:
-            _conclude(training, mechanism, users)
+            _conclude(training)
 
 
 def _open_population(config: Config, users: Population) -> PopulationLedger:
@@ -171,8 +171,9 @@ def _make_engine(
     """Write the guarantee into the metrics, and return the engine as the last checkpoint left it."""
     context, done = training.context, training.progress.step
     config, run = context.resolved.config, context.run
-    planned = Epsilons(rdp=header.epsilon({1: config.federated.central_steps}))
-    line: dict[str, Any] = {"guarantee": _guarantee(config, mechanism, planned, users)}
+    begun = header if training.ledger is None else training.ledger.header  # a resumed run keeps the header it has
+    planned = Epsilons(rdp=begun.epsilon({1: config.federated.central_steps}))
+    line: dict[str, Any] = {"guarantee": _guarantee(config, begun, planned)}
     if config.diagnostics and len(users) != mechanism.population:
         line["not_private"] = {"users": len(users)}
     training.log.write(done, line)
@@ -213,18 +214,20 @@ def _require_possible(mechanism: Mechanism, users: Population) -> None:
         rdp(mechanism.spent(1), mechanism.privacy.target_delta)
 
 
-def _guarantee(config: Config, mechanism: Mechanism, epsilon: Epsilons, users: Population) -> str:
+def _guarantee(config: Config, header: LedgerHeader, epsilon: Epsilons) -> str:
     """State in one line what a run guarantees."""
     if epsilon.rdp is None:
-        return f"none: {config.privacy.void}"
+        return header.guarantee
     by_pld = "" if epsilon.pld is None else f", {rounded_up(epsilon.pld)} (PLD)"
     seeded_by = "" if config.data.seed_model is None else "; beyond what the seed model reveals"
-    simulated = " (seeded randomness: a simulation)" if mechanism.source == "seeded" else ""
-    caution = delta_caution(config.privacy.target_delta, mechanism.population)
+    if header.earlier:
+        seeded_by = "; with what the seed model has spent on the same users"
+    simulated = " (seeded randomness: a simulation)" if header.simulated else ""
+    caution = delta_caution(header.target_delta, header.population)
     cautioned = "" if caution is None else f"; caution: {caution.removesuffix('.')}"
     return (
-        f"epsilon {rounded_up(epsilon.rdp)} (RDP){by_pld} at delta {config.privacy.target_delta:g}; unit: all audio of "
-        f"one {users.unit}; adjacency: {mechanism.adjacency}{seeded_by}{simulated}{cautioned}"
+        f"epsilon {rounded_up(epsilon.rdp)} (RDP){by_pld} at delta {header.target_delta:g}; unit: {header.unit}; "
+        f"adjacency: {header.adjacency}{seeded_by}{simulated}{cautioned}"
     )
 
 
@@ -262,7 +265,7 @@ def _take_steps(training: Training, engine: Engine) -> bool:
     return True
 
 
-def _conclude(training: Training, mechanism: Mechanism, users: Population) -> None:
+def _conclude(training: Training) -> None:
     """Evaluate on dev and test, speaker by speaker, account tightly, and write the result."""
     context, progress, ledger = training.context, training.progress, training.ledger
     config, before = context.resolved.config, context.run.result
@@ -282,7 +285,7 @@ def _conclude(training: Training, mechanism: Mechanism, users: Population) -> No
         epsilon_rdp=spent.rdp,
         epsilon_pld=spent.pld,
         stopped="by privacy.budget" if progress.step < config.federated.central_steps else None,
-        guarantee=_guarantee(config, mechanism, spent, users),
+        guarantee=_guarantee(config, ledger.header, spent),
     ).write(context.run.path)
 
 

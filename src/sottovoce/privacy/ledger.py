@@ -134,18 +134,18 @@ class Ledger:
         require_same_mechanism(path, header)
         if saved is not None and not content.holds(saved):
             raise PrivacyError(f"{path} is not the ledger that the last checkpoint was saved with. Restore it.")
-        self._header, self.mark = content.header, content.mark
+        self.header, self.mark = content.header, content.mark
         self._charges = content.charges
         self._saved = {entry for entry in content.entries if isinstance(entry, Saved)}
         if budget is not None:
-            self._header.own_cost({})  # raises without a guarantee
+            self.header.own_cost({})  # raises without a guarantee
         place = str(path.parent.absolute())
         hashed = "" if population is None else population.users_hash(users)
-        self._run = RunCharges(content.run, hashed, place, self._header, self._charges)
+        self._run = RunCharges(content.run, hashed, place, self.header, self._charges)
         if population is not None:
             population.require_known(self._run)
             if budget is not None:
-                population.require_sum(self._header)
+                population.require_sum(self.header)
         self._note_changes(content, header)
 
     def _note_changes(self, content: LedgerContent, header: LedgerHeader) -> None:
@@ -166,12 +166,12 @@ class Ledger:
     @property
     def spent(self) -> Spent:
         """What all releases cost; raises where there is no guarantee."""
-        return self._header.spent_on(self._charges.repetitions)
+        return self.header.spent_on(self._charges.repetitions)
 
     @property
     def epsilon(self) -> float | None:
         """Epsilon of all releases, by RDP; None without a guarantee."""
-        return self._header.epsilon(self._charges.repetitions)
+        return self.header.epsilon(self._charges.repetitions)
 
     def charge(self, step: int, attempt: int, aggregate: str) -> bool:
         """Charge a release, unless it was charged before; return False where its noise was used on another sum.
@@ -180,7 +180,7 @@ class Ledger:
         draw gives the same noise.
         """
         known = self._known(step)
-        if aggregate not in known and self._header.simulated and attempt < len(known):
+        if aggregate not in known and self.header.simulated and attempt < len(known):
             return False
         if self._population is not None:
             require = None if self._budget is None else self._require_within_budget
@@ -200,7 +200,7 @@ class Ledger:
 
     def may_release(self, step: int) -> bool:
         """Return whether the budget allows a release of this step, or has paid for it already."""
-        paid = bool(self._known(step)) and self._header.simulated  # secure noise is charged again
+        paid = bool(self._known(step)) and self.header.simulated  # secure noise is charged again
         return paid or self._budget is None or self._within_budget(self._spent_with(step, ""))
 
     def note(self, entry: Resumption | RunEnd) -> None:
@@ -223,12 +223,12 @@ class Ledger:
         """Return what will have been spent on the users after one more release."""
         if self._population is not None:
             return self._population.spent_with(self._run, (step, aggregate))
-        return self._header.spent_on(Charges((*self._charges.pairs(), (step, aggregate))).repetitions)
+        return self.header.spent_on(Charges((*self._charges.pairs(), (step, aggregate))).repetitions)
 
     def _within_budget(self, spent: Spent) -> bool:
         if self._budget is None:
             return True
-        delta = self._budget.target_delta or self._header.target_delta
+        delta = self._budget.target_delta or self.header.target_delta
         return rdp(spent, delta).epsilon <= self._budget.epsilon
 
     def _require_within_budget(self, spent: Spent) -> None:
