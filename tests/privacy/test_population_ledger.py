@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from ledgers import header_of, mechanism
+from ledgers import charged, checkpoint, header_of, mechanism
 from sottovoce.errors import DataError, PrivacyError
 from sottovoce.privacy.accounting import rdp
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger
@@ -195,3 +195,24 @@ def test_several_processes_charge_at_once(store, tmp_path):
         assert process.exitcode == 0
     runs = population(store).runs.values()
     assert [len(run.charges) for run in runs] == [20, 20, 20]
+
+
+def test_the_command_adds_up_and_charges_runs_made_elsewhere(store, tmp_path, sotto):
+    missing = sotto("privacy", "population", store)
+    assert "no federated run has used" in missing.error
+    assert not place_beside(store).exists()
+    charge(ledger(tmp_path / "a", store), 0, 1)
+    charge(ledger(tmp_path / "void", store, mechanism(sigma_dp=0.0)), 0)
+    document = sotto("privacy", "population", store, "--json").document
+    assert [(run["guarantee"], run["releases"]) for run in document["runs"]] == [("simulation", 2), ("none", 0)]
+    (together,) = document["totals"]
+    assert together["epsilon_rdp"] == rdp(mechanism().spent(2), 1e-9).epsilon
+    assert document["unprotected"] == 1
+    elsewhere = charged(tmp_path / "elsewhere", 3, mechanism(sigma_dp=0.3))
+    checkpoint(tmp_path / "elsewhere", 3, elsewhere)
+    for _ in range(2):  # the second time it is there
+        more = sotto("privacy", "population", store, "--charge", tmp_path / "elsewhere", "--json").document
+        assert more["totals"][0]["releases"] == 5
+    shown = sotto("privacy", "population", store)
+    assert "5 releases of 2 runs" in shown.stderr
+    assert "1 run had no guarantee" in shown.stderr
