@@ -10,14 +10,17 @@ from safetensors.torch import save as tensors_as_bytes
 
 from sottovoce.config import Config
 from sottovoce.data.text import TokenSet
+from sottovoce.files import sha256_of
 from sottovoce.model.model_options import TransformerOptions
 from sottovoce.model.recogniser import MODEL_FILE, Recogniser
 from sottovoce.privacy.chain import Mark
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger
 from sottovoce.privacy.ledger_header import LedgerHeader
+from sottovoce.privacy.ledger_lines import Saved
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.privacy_options import Participation, Privacy, RandomSource
 from sottovoce.runs.documents import Checkpoint, RunConfig
+from sottovoce.runs.folder import STATE_FILE
 
 MODEL = TransformerOptions(blocks=1, width=8, heads=1, mlp_width=8)
 
@@ -74,8 +77,9 @@ def checkpoint(folder: Path, step: int, ledger: Ledger | None = None) -> Mark:
     place = folder / "checkpoints" / f"{step:08d}"
     place.mkdir(parents=True, exist_ok=True)
     recogniser().save(place / MODEL_FILE)
+    (place / STATE_FILE).write_bytes(b"the optimizer's state")
     ledger = ledger or opened(folder)
-    ledger.note_model(step, hashlib.sha256((place / MODEL_FILE).read_bytes()).hexdigest())
+    ledger.note_saved(Saved(saved=step, model=sha256_of(place / MODEL_FILE), state=sha256_of(place / STATE_FILE)))
     counters = {"step": step, "optimizer_steps": step, "best_wer": None, "last_wer": None, "evaluated": -1}
     Checkpoint(**counters, ledger=ledger.mark).write(place)
     return ledger.mark

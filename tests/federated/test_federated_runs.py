@@ -280,7 +280,7 @@ def test_a_run_starts_from_a_seed_model(command, tmp_path, make_store):
 def test_a_seed_model_that_was_trained_on_users_without_noise_is_refused(command, tmp_path):
     assert run(command("seed", "federated.central_steps=1", "privacy.sigma_dp=0")).returncode == 0
     failed = run([*command("next"), "--seed-model", str(tmp_path / "seed" / "last")])
-    assert "was made with 6 of the users (train), without a guarantee (there is no noise" in error_line(failed)
+    assert "was made with 6 of the users (train): their audio is in it without noise" in error_line(failed)
     assert not (tmp_path / "next" / "ledger.jsonl").exists()
 
 
@@ -299,13 +299,57 @@ def test_a_seed_model_that_was_trained_on_users_privately_adds_its_epsilon(comma
     charges = population_charges(tmp_path)
     assert len(charges) == 4
     secure = [*command("secure", "randomness.source=secure"), "--seed-model", str(tmp_path / "seed")]
-    assert "with seeded noise, which can be subtracted" in error_line(run(secure))
+    assert "was made with 6 of the users" in error_line(run(secure))  # seeded noise can be subtracted
     again = [*command("next", "federated.central_steps=3"), "--seed-model", str(tmp_path / "seed" / "last")]
     assert run(again).returncode == 0  # resumed
     planned = [line["guarantee"] for line in metrics(tmp_path / "next") if "guarantee" in line]
     assert all("with what the seed model has spent on the same users" in line for line in planned)
     assert verify(tmp_path / "next").epsilon > together[1]
     assert len(population_charges(tmp_path)) == 5
+
+
+def test_a_private_seed_model_is_added_whoever_its_users_were(command, tmp_path):
+    assert run(command("first", "federated.central_steps=1", "federated.evaluate_every=1")).returncode == 0
+    settings = ("federated.central_steps=1", "participation.population=9", "participation.cohort_size=2")
+
+    def after_first(name: str, users: str, *more: str) -> dict:
+        (tmp_path / f"{name}.txt").write_text("\n".join(users))
+        words = [word.replace("train.txt", f"{name}.txt") for word in command(name, *settings, *more)]
+        without_test = [word for word in words if word != "--test" and "test.txt" not in word]
+        assert run([*without_test, "--seed-model", str(tmp_path / "first")]).returncode == 0
+        return ledger_of(tmp_path / name)[0]
+
+    some, none = after_first("some", "ef"), after_first("none", "h")
+    assert some["earlier"] == none["earlier"]
+    assert some["seed_model"] == none["seed_model"]
+    assert "earlier" not in after_first("stated", "h", "privacy.accept=[other_users]")
+    # A model that only lies in the folder of a private run is not one of its models.
+    (tmp_path / "first" / "evil").mkdir()
+    shutil.copy(tmp_path / "none" / "last" / "model.safetensors", tmp_path / "first" / "evil")
+    failed = run([*command("evil", *settings), "--seed-model", str(tmp_path / "first" / "evil")])
+    assert "does not name the model" in error_line(failed)
+
+
+def test_users_are_found_behind_a_private_run(command, tmp_path):
+    settings = (*SMALL_MODEL, "central.steps=2", "central.evaluate_every=2")
+    (tmp_path / "x.txt").write_text("a\nb")
+    speech = {"train": f"{tmp_path}/corpus-store@{tmp_path}/x.txt"}
+    assert run(command_line("central", tmp_path / "central", speech, settings, 1)).returncode == 0
+    (tmp_path / "train.txt").write_text("c\nd")
+    between = command("between", "federated.central_steps=1")
+    assert run([*between, "--seed-model", str(tmp_path / "central")]).returncode == 0
+    (tmp_path / "train.txt").write_text("a\nb\nc\nd")
+    failed = run([*command("next"), "--seed-model", str(tmp_path / "between")])
+    assert "was made with 2 of the users (train)" in error_line(failed)
+
+
+def test_a_resumed_run_starts_from_the_model_that_its_ledger_names(command, tmp_path):
+    assert run(command("run", "federated.central_steps=2")).returncode == 0
+    assert run(command("other", "federated.central_steps=2", "seed=1")).returncode == 0
+    kept = tmp_path / "run" / "last" / "model.safetensors"
+    shutil.copy(tmp_path / "other" / "last" / "model.safetensors", kept)
+    failed = run(command("run", "federated.central_steps=3"))
+    assert "is not the model that" in error_line(failed)
 
 
 def population_charges(folder: Path) -> list[dict]:

@@ -12,7 +12,7 @@ from sottovoce.errors import ConfigError, DataError, PrivacyError
 from sottovoce.privacy.accounting import Event, Spent, delta_at, pld, rdp
 from sottovoce.privacy.claims import FALSE_POSITIVES, claim_at, composed, open_account, statement, true_positives
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, Mark, read_ledger
-from sottovoce.privacy.ledger_lines import RunEnd
+from sottovoce.privacy.ledger_lines import RunEnd, Saved
 from sottovoce.privacy.privacy_options import Budget
 from sottovoce.runs.verification import verify
 
@@ -67,7 +67,7 @@ def test_a_chain_that_was_made_anew_does_not_fit_the_checkpoint(tmp_path):
     ledger = opened(tmp_path)
     for step in range(4):
         ledger.charge(step, 0, "f" * 64)
-    ledger.note_model(4, "f" * 64)
+    ledger.note_saved(Saved(saved=4, model="f" * 64, state="f" * 64))
     with pytest.raises(PrivacyError, match="it was changed"):
         verify(tmp_path)
     with pytest.raises(PrivacyError, match="not the ledger that the last checkpoint was saved with"):

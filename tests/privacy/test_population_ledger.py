@@ -11,8 +11,9 @@ import pytest
 from ledgers import charged, checkpoint, header_of, mechanism
 from sottovoce.errors import DataError, PrivacyError
 from sottovoce.privacy.accounting import rdp
-from sottovoce.privacy.ledger import LEDGER_FILE, Ledger
-from sottovoce.privacy.population_ledger import WITNESS_FILE, PopulationLedger, place_beside
+from sottovoce.privacy.charges import Charges
+from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, read_ledger
+from sottovoce.privacy.population_ledger import WITNESS_FILE, PopulationLedger, RunCharges, place_beside
 from sottovoce.privacy.privacy_options import Budget
 
 
@@ -96,7 +97,7 @@ def test_a_budget_needs_runs_that_add_up(store, tmp_path):
     charge(ledger(tmp_path / "void", store, mechanism(sigma_dp=0.0)), 0, 1)
     budget = Budget(epsilon=10.0)
     ledger(tmp_path / "free", store)
-    with pytest.raises(PrivacyError, match="1 runs that do not add up with this one") as refused:
+    with pytest.raises(PrivacyError, match="holds runs that do not add up with this one") as refused:
         ledger(tmp_path / "strict", store, budget=budget)
     assert "privacy.accept=[unprotected_runs]" in str(refused.value)
     stated = mechanism(accept=("unprotected_runs",))
@@ -118,6 +119,7 @@ def test_a_missing_or_older_ledger_is_an_error(store, tmp_path):
     with pytest.raises(PrivacyError, match="lacks 1 releases of"):
         ledger(tmp_path / "a", store)
     shutil.rmtree(place)
+    (store / WITNESS_FILE).unlink()
     with pytest.raises(PrivacyError, match="begun with population_ledger="):
         ledger(tmp_path / "a", store)
 
@@ -173,7 +175,7 @@ def test_a_damaged_witness_or_a_missing_salt_is_one_line(store, tmp_path):
     salt = place_beside(store) / "salt"
     kept = salt.read_bytes()
     salt.unlink()
-    with pytest.raises(PrivacyError, match="salt is missing"):
+    with pytest.raises(PrivacyError, match="salt is missing or damaged"):
         population(store)
     salt.write_bytes(kept)
     (store / WITNESS_FILE).write_text("{")
@@ -216,3 +218,64 @@ def test_the_command_adds_up_and_charges_runs_made_elsewhere(store, tmp_path, so
     shown = sotto("privacy", "population", store)
     assert "5 releases of 2 runs" in shown.stderr
     assert "1 run had no guarantee" in shown.stderr
+
+
+def test_a_store_never_gets_two_ledgers(store, tmp_path):
+    first, second = (PopulationLedger(tmp_path / name, None) for name in ("one", "two"))
+    PopulationLedger(first.place, store)  # the store remembers it before the first release
+    with pytest.raises(PrivacyError, match="belongs to the ledger in"):
+        PopulationLedger(second.place, store)
+    late = PopulationLedger.__new__(PopulationLedger)  # a process that opened it before the store remembered another
+    late.__dict__.update(vars(second), _store=store)
+    header = header_of(mechanism(), population_ledger=second.id)
+    with pytest.raises(PrivacyError, match="belongs to the ledger in"):
+        late.charge(RunCharges("0" * 64, "", "", header), [(0, "a")])
+    (tmp_path / "link").symlink_to(store)
+    assert place_beside(tmp_path / "link") == place_beside(store)
+
+
+def test_a_ledger_that_was_emptied_is_not_begun_anew(store, tmp_path):
+    charge(ledger(tmp_path / "a", store), 0)
+    place = place_beside(store)
+    salt = (place / "salt").read_bytes()
+    (place / "ledger.jsonl").write_bytes(b"")
+    with pytest.raises(PrivacyError, match="is missing, but"):
+        population(store)
+    (store / WITNESS_FILE).unlink()
+    with pytest.raises(PrivacyError, match="holds something, but no ledger"):
+        population(store)
+    assert (place / "salt").read_bytes() == salt
+    opened = ledger(tmp_path / "b", tmp_path, config_hash="1" * 64)
+    (place_beside(tmp_path) / "ledger.jsonl").unlink()
+    with pytest.raises(PrivacyError, match="was removed while it was in use"):
+        opened.charge(0, 0, "a")
+
+
+def test_no_other_folder_is_taken_over(store, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir(mode=0o755)
+    (other / "file").write_text("mine")
+    with pytest.raises(PrivacyError, match="holds something, but no ledger"):
+        PopulationLedger(other, store)
+    assert stat.S_IMODE(other.stat().st_mode) == 0o755
+    assert not (store / WITNESS_FILE).exists()
+
+
+def test_secure_runs_with_equal_settings_are_two_and_copies_are_one(store, tmp_path):
+    for name in "ab":
+        charge(ledger(tmp_path / name, store, mechanism("secure")), 0, aggregate=name + "{:063x}")
+    assert len(population(store).runs) == 2
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    charge(ledger(tmp_path / "copy", store, mechanism("secure")), 1)
+    assert len(population(store).runs) == 2
+
+
+def test_a_run_is_not_charged_without_those_that_its_seed_model_comes_from(store, tmp_path):
+    first = read_ledger(charged(tmp_path / "first", 2)._path)
+    header = header_of(mechanism(sigma_dp=0.2), earlier=(first.as_earlier(),))
+    shared = population(store)
+    with pytest.raises(PrivacyError, match="lacks releases of a run that the seed model comes from"):
+        shared.adopt("1" * 64, header, Charges([(0, "a")]), tmp_path)
+    shared.adopt(first.run, first.header, first.charges, tmp_path / "first")
+    shared.adopt("1" * 64, header, Charges([(0, "a")]), tmp_path)
+    assert total(store) == rdp(mechanism().spent(2) + mechanism(sigma_dp=0.2).spent(1), 1e-9).epsilon

@@ -1,6 +1,7 @@
 """What `verify` binds to a ledger: every model, the configuration, the mechanism, and at least one checkpoint."""
 
 import json
+import shutil
 from hashlib import sha256
 
 import pytest
@@ -85,3 +86,25 @@ def test_a_header_that_the_configuration_does_not_give_is_found(tmp_path, key, v
     edit(forged / "checkpoints" / "00000004" / "checkpoint.json", ledger=mark)
     with pytest.raises(PrivacyError, match=r"the header says|the configuration and model give|claims epsilon"):
         verify(forged)
+
+
+def test_links_to_something_else_are_found(run):
+    checkpoint_folder = run / "checkpoints" / "00000004"
+    (run / "last").symlink_to(checkpoint_folder.relative_to(run))
+    assert verify(run).releases == 4
+    (run / "best").mkdir()
+    shutil.copy(checkpoint_folder / "model.safetensors", run / "best")
+    with pytest.raises(PrivacyError, match="best is not one of the run's checkpoints"):
+        verify(run)
+
+
+def test_another_state_of_the_optimizer_is_found(run):
+    (run / "checkpoints" / "00000004" / "state.safetensors").write_bytes(b"another")
+    with pytest.raises(PrivacyError, match="is not the state of the optimizer that"):
+        verify(run)
+
+
+def test_a_guarantee_before_the_first_release_is_one(tmp_path):
+    checkpoint(tmp_path, 0, opened(tmp_path))
+    found = verify(tmp_path)
+    assert (found.guaranteed, found.epsilon) == (True, None)

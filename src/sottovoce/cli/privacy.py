@@ -387,7 +387,7 @@ def verify(run: Run, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"run": str(run), **asdict(found)})
         return
-    spent = "no guarantee" if found.epsilon is None else f"epsilon {_epsilon(found.epsilon)} by RDP"
+    spent = f"epsilon {_epsilon(found.epsilon or 0.0)} by RDP" if found.guaranteed else "no guarantee"
     agree = "agrees" if found.checkpoints == 1 else "agree"
     note(
         f"{run}: {counted(found.lines, 'line')}, {counted(found.releases, 'release')}, {spent}; the chain holds, and "

@@ -22,7 +22,7 @@ from sottovoce.federated.process_aggregator import ProcessAggregator
 from sottovoce.federated.seed import SeedModel, describe_seed_model
 from sottovoce.privacy.accounting import delta_caution, pld, rdp, rounded_up
 from sottovoce.privacy.epsilons import Epsilons
-from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, require_same_mechanism
+from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, read_ledger, require_same_mechanism
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.ledger_lines import RunEnd
 from sottovoce.privacy.mechanism import Mechanism
@@ -31,10 +31,11 @@ from sottovoce.privacy.population_ledger import PopulationLedger, place_beside
 from sottovoce.privacy.population_notes import population_notes
 from sottovoce.randomness import stream
 from sottovoce.runs.display import MakeDisplay
-from sottovoce.runs.documents import Result
-from sottovoce.runs.folder import Run
+from sottovoce.runs.documents import Checkpoint, Result
+from sottovoce.runs.folder import LAST, Run
 from sottovoce.runs.stop import Stop
 from sottovoce.runs.training import OpenRun, Training, data_hashes, open_run
+from sottovoce.runs.verification import verify_checkpoint
 
 # Settings that may differ when a run resumes: none of them changes the steps already taken.
 MAY_CHANGE = (
@@ -96,6 +97,7 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
     if context.group.leads:
         require_same_mechanism(run.path / LEDGER_FILE, header)
         _require_marked(run)
+        _require_sum(config, header, population, seed_model)
     training = Training.begin(
         context,
         may_change=MAY_CHANGE,
@@ -106,8 +108,6 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
     _say_first(training, len(users))
     with closing(training.log):
         if population is not None:
-            for account in seed_model.accounts:
-                population.charge(account, account.charges.pairs())
             training.ledger = _open_ledger(training, header, population, speakers)
         engine = _make_engine(training, mechanism, users, header, make_aggregator)
         within_budget = _take_steps(training, engine)
@@ -122,11 +122,29 @@ def _open_population(config: Config, users: Population) -> PopulationLedger:
     return PopulationLedger(config.privacy.ledger or place_beside(store), store)
 
 
+def _require_sum(
+    config: Config, header: LedgerHeader, population: PopulationLedger | None, seed_model: SeedModel
+) -> None:
+    """Charge what the seed model has spent; raise where that, or what other runs have spent, cannot be added up."""
+    header.epsilon({1: 1})
+    if population is not None:
+        for account in seed_model.accounts:
+            population.charge(account, account.charges.pairs())
+        population.require_earlier(header)
+        if config.privacy.budget is not None:
+            header.own_cost({})  # raises without a guarantee
+            population.require_sum(header)
+
+
 def _require_marked(run: Run) -> None:
-    """Raise PrivacyError where the last checkpoint does not name the ledger that its steps were charged to."""
+    """Raise PrivacyError where the last checkpoint is not one that the run's ledger names."""
     checkpoint = run.checkpoint
     if checkpoint is not None and checkpoint.ledger is None:
         raise PrivacyError(f"{run.path / 'last'} does not say where its ledger ended: it was changed. Restore it.")
+    path = run.path / LEDGER_FILE
+    content = read_ledger(path) if checkpoint is not None and path.exists() else None
+    if content is not None:
+        verify_checkpoint(path, run.path / LAST / Checkpoint.FILE, content)
 
 
 def _open_ledger(training: Training, header: LedgerHeader, population: PopulationLedger, users: Population) -> Ledger:

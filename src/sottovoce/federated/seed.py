@@ -1,11 +1,11 @@
 """The seed model of a federated run: who it was trained on, as far as that can be known.
 
 The guarantee is about what a run releases. It says nothing of what its seed model reveals. A seed model that was
-trained on some of the users without noise voids it, which is an error. One that was trained on them by a private run
-adds that run's releases to what is spent. Where nobody can know, the operator must say so, and the ledger records it.
+trained on some of the users without noise voids it, which is an error. One that comes from a private run adds that
+run's releases to what is spent. Where nobody can know, the operator must say so, and the ledger records it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sottovoce.config import Config
@@ -15,8 +15,10 @@ from sottovoce.errors import PrivacyError, SottoError
 from sottovoce.files import sha256_of
 from sottovoce.model.recogniser import model_path
 from sottovoce.privacy.acceptance import require_accepted
-from sottovoce.privacy.ledger import LEDGER_FILE
-from sottovoce.privacy.ledger_header import UNKNOWN, EarlierRun
+from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE
+from sottovoce.privacy.ledger import LEDGER_FILE, LedgerContent
+from sottovoce.privacy.ledger_header import EarlierRun
+from sottovoce.privacy.ledger_lines import Saved
 from sottovoce.privacy.population_ledger import RunCharges
 from sottovoce.runs.documents import RunConfig, read_json
 from sottovoce.runs.verification import verified_account
@@ -56,21 +58,61 @@ class _Origin:
         try:
             model = model_path(checkpoint)
         except SottoError:
-            return self._unknown(checkpoint, "no longer there, trained on speakers that are not known")
-        digest, run = sha256_of(model), run_of(model)
+            return SeedModel(self._unknown(checkpoint, "no longer there, trained on speakers that are not known"))
+        digest, run = f"sha256 {sha256_of(model)}", run_of(model)
         if run is None:
-            return self._unknown(checkpoint, f"sha256 {digest}, trained on speakers that are not known")
-        begun = RunConfig.read(run)
-        seed = SeedModel(f"sha256 {digest}, trained on other speakers")
-        for role in ("train", "dev") if begun.selection("dev", run) else ("train",):  # its best model is chosen on dev
-            speakers = _speakers_of(begun, run, role)
-            if speakers is None:
-                unknown = f"sha256 {digest}, trained on speakers that are no longer there to be compared"
-                seed = self._unknown(checkpoint, unknown)
-            elif common := self._common_speakers(speakers):
-                seed = self._private(checkpoint, run, digest, f"{common} of the users ({role})", role)
+            return SeedModel(self._unknown(checkpoint, f"{digest}, trained on speakers that are not known"))
+        begun, content = RunConfig.read(run), self._private_run(checkpoint, run)
+        if content is None:
+            seed = SeedModel(self._compared(checkpoint, run, begun, "train", f"{digest}, trained on other speakers"))
+        else:
+            releases = f"{digest}, trained by a private run of {len(content.charges)} releases, which are added"
+            account = RunCharges(content.run, "", str(run.absolute()), content.header, content.charges)
+            seed = SeedModel(releases, (*content.header.earlier, content.as_earlier()), (account,))
+        if begun.selection("dev", run):  # its best model is chosen on dev
+            seed = replace(seed, description=self._compared(checkpoint, run, begun, "dev", seed.description))
         before = begun.seed_model(run)
-        return seed if before is None or seed.earlier else _after(self.describe(before), seed)
+        return seed if before is None else _after(self.describe(before), seed)
+
+    def _private_run(self, checkpoint: Path, run: Path) -> LedgerContent | None:
+        """Return the ledger of a run whose releases are added to this run's; None for other seed models.
+
+        Its releases are added whoever its users were: an epsilon that depended on whether one person was in both runs
+        would reveal it. Only the operator can say that they are other people.
+        """
+        privacy = self.config.privacy
+        if privacy.void is not None or "other_users" in privacy.accept or not (run / LEDGER_FILE).exists():
+            return None
+        content = verified_account(run).content
+        header = content.header
+        subtractable = header.simulated and self.config.randomness.source == "secure"
+        if not header.guaranteed or subtractable:
+            return None
+        if sha256_of(model_path(checkpoint)) not in {one.model for one in content.entries if isinstance(one, Saved)}:
+            raise PrivacyError(f"{run / LEDGER_FILE} does not name the model {checkpoint}. Give RUN/last or RUN/best.")
+        unit = "synthetic user" if self.config.users.iid else self.users.unit
+        adjacency = REPLACE if self.config.participation.sampling == "fixed" else ADD_OR_REMOVE
+        if (header.unit, header.adjacency) != (f"all audio of one {unit}", adjacency):
+            raise PrivacyError(
+                f"The seed model {checkpoint} comes from a private run that does not add up with this one "
+                f"({header.unit}; {header.adjacency}). Use another seed model."
+            )
+        return content
+
+    def _compared(self, checkpoint: Path, run: Path, begun: RunConfig, role: str, description: str) -> str:
+        """Return the description of a seed model none of whose speakers is a user, or raise."""
+        speakers = _speakers_of(begun, run, role)
+        if speakers is None:
+            digest = description.partition(",")[0]
+            unknown = f"{digest}, trained on speakers that are no longer there to be compared"
+            self._unknown(checkpoint, unknown)
+            return f"{description}; its {role} speakers are no longer there to be compared"
+        if common := self._common_speakers(speakers):
+            raise PrivacyError(
+                f"The seed model {checkpoint} was made with {common} of the users ({role}): their audio is in it "
+                "without noise that counts here. Split the speakers first."
+            )
+        return description
 
     def _common_speakers(self, speakers: Population) -> int:
         """Return how many users are heard in the speech of a seed model, by name or by audio."""
@@ -78,8 +120,11 @@ class _Origin:
         others = "same_names" in self.config.privacy.accept and not common.same_store and not common.utterances
         return 0 if others else len(common.speakers)
 
-    def _unknown(self, checkpoint: Path, description: str) -> SeedModel:
-        """Return a seed model whose speakers cannot be known, where a guarantee does not suffer or it is accepted."""
+    def _unknown(self, checkpoint: Path, description: str) -> str:
+        """Return the description of a seed model whose speakers cannot be known, or raise.
+
+        It is accepted where there is no guarantee that could suffer, and where the operator has stated it.
+        """
         if self.config.privacy.void is None:
             require_accepted(
                 "unknown_seed_model",
@@ -87,43 +132,18 @@ class _Origin:
                 f"Nobody can tell whether users are in the seed model {checkpoint}: it is {description}.",
                 "Give a model inside the folder of its run, with its data in place.",
             )
-        return SeedModel(description)
-
-    def _private(self, checkpoint: Path, run: Path, digest: str, users: str, role: str) -> SeedModel:
-        """Return a seed model that was trained on users with a guarantee that adds up with this run's, or raise."""
-        if role != "train" or not (run / LEDGER_FILE).exists():
-            raise PrivacyError(
-                f"The seed model {checkpoint} was made with {users}: their audio is in it without noise. Split the "
-                "speakers first."
-            )
-        content = verified_account(run).content
-        header = content.header
-        for wrong, why in (
-            (not header.guaranteed, f"without a guarantee ({header.guarantee.removeprefix('none: ')})"),
-            (
-                header.simulated and self.config.randomness.source == "secure",
-                "with seeded noise, which can be subtracted",
-            ),
-            (header.unit != f"all audio of one {self._unit}", f"as {header.unit.removeprefix('all audio of ')}"),
-        ):
-            if wrong:
-                raise PrivacyError(f"The seed model {checkpoint} was made with {users}, {why}. Use another seed model.")
-        account = RunCharges(content.run, "", str(run.absolute()), header, content.charges)
-        description = (
-            f"sha256 {digest}, trained on the same users by a private run of {len(content.charges)} releases, which "
-            f"are added; its own seed model: {header.seed_model or UNKNOWN}"
-        )
-        return SeedModel(description, (*header.earlier, content.as_earlier()), (account,))
-
-    @property
-    def _unit(self) -> str:
-        return "synthetic user" if self.config.users.iid else self.users.unit
+        return description
 
 
 def _after(before: SeedModel, seed: SeedModel) -> SeedModel:
-    """Return a seed model that itself began with another."""
+    """Return a seed model that itself began with another.
+
+    A run that both know of is in it once, as the later ledger has recorded it.
+    """
+    earlier = {run.run: run for run in (*before.earlier, *seed.earlier)}
+    accounts = {account.run: account for account in (*before.accounts, *seed.accounts)}
     description = f"{seed.description}; it began with: {before.description}"
-    return SeedModel(description, before.earlier, before.accounts)
+    return SeedModel(description, tuple(earlier.values()), tuple(accounts.values()))
 
 
 def _speakers_of(begun: RunConfig, run: Path, role: str) -> Population | None:

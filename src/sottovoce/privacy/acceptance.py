@@ -9,14 +9,15 @@ from typing import Literal
 
 from sottovoce.errors import PrivacyError
 
-Acceptance = Literal["same_names", "same_audio", "unknown_seed_model", "large_delta", "unprotected_runs"]
+Acceptance = Literal["same_names", "same_audio", "unknown_seed_model", "other_users", "large_delta", "unprotected_runs"]
 
 SENTENCES: Mapping[Acceptance, str] = {
     "same_names": "speakers of equal names in different stores are different people",
     "same_audio": "some audio is held out and a user's, too, so that figures on dev and test may reveal that user",
     "unknown_seed_model": "the seed model's speakers could not be compared with the users, and are other people",
     "large_delta": "delta is not below 1/K, so that this epsilon promises little",
-    "unprotected_runs": "runs without a guarantee used these users before; this budget does not cover them",
+    "unprotected_runs": "other runs used these users, and the budget does not cover what they reveal",
+    "other_users": "the users of the private run that the seed model comes from are other people",
 }
 
 

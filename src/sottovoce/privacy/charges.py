@@ -51,7 +51,20 @@ class Charges:
     @property
     def repetitions(self) -> Repetitions:
         """How many steps were released once, twice, and so on."""
-        return {times: steps for times, steps in sorted(self._repetitions.items()) if times > 0 and steps > 0}
+        return self.repetitions_with(())
+
+    def repetitions_with(self, releases: Iterable[tuple[int, str]]) -> Repetitions:
+        """Return what `repetitions` would be with more releases."""
+        more: dict[int, set[str]] = {}
+        for step, aggregate in releases:
+            if aggregate not in self._by_step.get(step, ()):
+                more.setdefault(step, set()).add(aggregate)
+        changed = Counter(self._repetitions)
+        for step, new in more.items():
+            known = len(self._by_step.get(step, ()))
+            changed[known] -= 1
+            changed[known + len(new)] += 1
+        return {times: steps for times, steps in sorted(changed.items()) if times > 0 and steps > 0}
 
     def __len__(self) -> int:
         """Return the number of releases."""

@@ -207,9 +207,8 @@ class Ledger:
         """Add a line that is not a release."""
         self.mark = append(self._path, self.mark, entry.line())
 
-    def note_model(self, step: int, model: str) -> None:
-        """Write down the hash of the model that a checkpoint after `step` steps will hold, unless it is there."""
-        entry = Saved(saved=step, model=model)
+    def note_saved(self, entry: Saved) -> None:
+        """Write down the hashes of a checkpoint that will appear, unless they are there."""
         if entry not in self._saved:
             self._saved.add(entry)
             self.mark = append(self._path, self.mark, entry.line())
@@ -223,7 +222,7 @@ class Ledger:
         """Return what will have been spent on the users after one more release."""
         if self._population is not None:
             return self._population.spent_with(self._run, (step, aggregate))
-        return self.header.spent_on(Charges((*self._charges.pairs(), (step, aggregate))).repetitions)
+        return self.header.spent_on(self._charges.repetitions_with([(step, aggregate)]))
 
     def _within_budget(self, spent: Spent) -> bool:
         if self._budget is None:
@@ -260,7 +259,8 @@ def require_same_mechanism(path: Path, header: LedgerHeader) -> None:
     if content is None:
         return
     begun, now = content.header, header
-    free = {*Changes.model_fields} if now.seed_model else {*Changes.model_fields, "earlier"}  # it comes with the seed
+    free = {*Changes.model_fields, "run_id"}
+    free |= set() if now.seed_model else {"earlier"}  # a resumed run does not look at its seed model again
     for key in LedgerHeader.model_fields:
         if key not in free and getattr(begun, key) != getattr(now, key):
             raise PrivacyError(

@@ -1,5 +1,6 @@
 """The header of a ledger: the mechanism, what is protected, what the accounting needs. Written and read only here."""
 
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,7 @@ class LedgerHeader(BaseModel):
     accepted: tuple[Acceptance, ...] = ()  # what the operator stated; left out of the file where it is nothing
     earlier: tuple[EarlierRun, ...] = ()  # runs on the same users that the seed model comes from; left out likewise
     population_ledger: str | None = None  # the id of the ledger that all runs on these users share; left out likewise
+    run_id: str | None = None  # random: tells secure runs with equal settings apart; copies of a run share it
 
     @classmethod
     def of(
@@ -133,6 +135,7 @@ class LedgerHeader(BaseModel):
             accepted=privacy.accept,
             earlier=earlier,
             population_ledger=population_ledger,
+            run_id=secrets.token_hex(16) if mechanism.source == "secure" else None,
         )
 
     @classmethod
@@ -149,7 +152,7 @@ class LedgerHeader(BaseModel):
         written = self.model_dump(mode="json")
         if self.noise_mechanism == Gaussian():
             del written["noise_mechanism"]
-        empty = [key for key in ("accepted", "earlier", "population_ledger") if not written[key]]
+        empty = [key for key in ("accepted", "earlier", "population_ledger", "run_id") if not written[key]]
         for key in empty:
             del written[key]
         return written

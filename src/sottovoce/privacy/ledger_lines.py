@@ -1,7 +1,7 @@
 """The lines of a ledger after its header, one class per kind: the class writes the line and reads it again.
 
     {"release": 3, "step": 2, "epsilon": ..., "aggregate": ...}                Release
-    {"saved": 3, "model": ...}                                                 Saved: a checkpoint, and its model's hash
+    {"saved": 3, "model": ..., "state": ...}                                   Saved: a checkpoint, with hashes
     {"now": {"code": ...}}                                                     Resumption, with other code or settings
     {"finished": 20, "releases": 20, "epsilon_rdp": ..., "epsilon_pld": ...}   RunEnd
 
@@ -41,10 +41,11 @@ class Release(_Entry):
 
 
 class Saved(_Entry):
-    """A checkpoint after `saved` steps, written down before it appears."""
+    """A checkpoint after `saved` steps, written down before it appears, with the SHA-256 of its files."""
 
     saved: int = Field(ge=0)
-    model: str  # the SHA-256 of its model's file
+    model: str
+    state: str  # of the optimizer
 
 
 class Changes(_Entry):

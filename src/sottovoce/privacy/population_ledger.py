@@ -18,10 +18,10 @@ Guarantees:
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import hmac
-import json
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +32,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sottovoce.errors import DataError, PrivacyError
-from sottovoce.files import make_folder
+from sottovoce.files import make_folder, write_json, written_whole
 from sottovoce.privacy.acceptance import require_accepted
 from sottovoce.privacy.accounting import Spent
 from sottovoce.privacy.chain import EMPTY, Mark, append, read_lines, whole_lines
@@ -43,6 +43,7 @@ from sottovoce.privacy.ledger_lines import read_line
 FORMAT = "sottovoce-population-ledger-1"
 WITNESS_FILE = "privacy.json"  # in a store
 _LINES_FILE, _SALT_FILE = "ledger.jsonl", "salt"
+_SALT_BYTES = 32
 
 
 class _Line(BaseModel):
@@ -100,7 +101,7 @@ class RunCharges:
 
 def place_beside(store: Path) -> Path:
     """Return where the ledger of a store's users lies, unless `privacy.ledger` says otherwise."""
-    return store.absolute().with_name(f"{store.absolute().name}.privacy")
+    return store.resolve().with_name(f"{store.resolve().name}.privacy")
 
 
 class PopulationLedger:
@@ -116,20 +117,33 @@ class PopulationLedger:
         self._hashes: list[str] = []
         self._size, self.id = 0, ""
         self.runs: dict[str, RunCharges] = {}
+        begun = self._path.exists() and self._path.stat().st_size > 0
         witness = _read_witness(store)
-        if witness is not None and not self._path.exists():
+        if witness is not None and not begun:
             raise PrivacyError(
                 f"{self.place} is missing, but {store} was used with the ledger in {witness.place}, which has "
                 f"{witness.lines} lines. Restore it, or say where it is with --set privacy.ledger=..."
             )
-        make_folder(self.place)
-        self.place.chmod(0o700)
-        with self._locked():
+        if not begun:
+            self._make_place()
+        with self._locked(create=not begun):
             if not self._hashes:
-                self._begin()
+                self._append({"population_ledger": FORMAT, "id": secrets.token_hex(16)})
             self._salt = self._read_salt()
-        if witness is not None:
-            self._require_witnessed(witness)
+            self._require_witnessed()
+            self._write_witness()
+
+    def _make_place(self) -> None:
+        """Make the folder of a new ledger; raise where it holds anything else, so that nothing is taken over."""
+        made = not self.place.exists()
+        if not made and (not self.place.is_dir() or {path.name for path in self.place.iterdir()} - {_LINES_FILE}):
+            raise PrivacyError(
+                f"{self.place} holds something, but no ledger: it was lost, or this is another folder. Restore it, or "
+                "choose another privacy.ledger."
+            )
+        make_folder(self.place)
+        if made:
+            self.place.chmod(0o700)
 
     @classmethod
     def require(cls, place: Path, store: Path) -> None:
@@ -137,8 +151,11 @@ class PopulationLedger:
         if not (place / _LINES_FILE).exists() and not (store / WITNESS_FILE).exists():
             raise DataError(f"There is no ledger in {place}: no federated run has used {store}. Train one first.")
 
-    def _require_witnessed(self, witness: _Witness) -> None:
-        """Raise PrivacyError where the store remembers another ledger, or a longer one."""
+    def _require_witnessed(self) -> None:
+        """Raise PrivacyError where the store remembers another ledger, or a longer one. This one is locked."""
+        witness = _read_witness(self._store)
+        if witness is None:
+            return
         if witness.ledger != self.id:
             raise PrivacyError(
                 f"{self._store} belongs to the ledger in {witness.place}, not to {self.place}. Use that one: --set "
@@ -179,12 +196,12 @@ class PopulationLedger:
         others = [run for run in self.runs.values() if not _adds_up(run.header, header)]
         if others:
             other = others[0].header
-            why = other.unit if other.guaranteed else other.guarantee.removeprefix("none: ")
+            why = f"{other.unit}; {other.adjacency}" if other.guaranteed else other.guarantee.removeprefix("none: ")
             require_accepted(
                 "unprotected_runs",
                 header.accepted,
-                f"{self.place} holds {len(others)} runs that do not add up with this one, such as {others[0].place} "
-                f"({why}): no budget covers them.",
+                f"{self.place} holds runs that do not add up with this one, such as {others[0].place} ({why}): no "
+                "budget covers them.",
                 "Remove privacy.budget, or use other users.",
             )
 
@@ -196,6 +213,7 @@ class PopulationLedger:
         `require` is called with what all runs on these users will have spent. If it raises, nothing is charged.
         """
         with self._locked():
+            self._require_witnessed()
             new = {(step, aggregate) for step, aggregate in releases if aggregate not in self._known(run).of(step)}
             if require is not None and new:
                 require(self._sum_with(run, new))
@@ -207,7 +225,18 @@ class PopulationLedger:
 
     def adopt(self, run: str, header: LedgerHeader, charges: Charges, place: Path) -> None:
         """Charge the releases of a run that was made with another ledger; who its users were is not known here."""
+        self.require_earlier(header)
         self.charge(RunCharges(run, "", str(place.absolute()), header), charges.pairs())
+
+    def require_earlier(self, header: LedgerHeader) -> None:
+        """Raise PrivacyError where a private run that a run's seed model comes from is not in this ledger."""
+        for earlier in header.earlier:
+            known = self.runs.get(earlier.run)
+            if known is None or len(known.charges) < earlier.releases:
+                raise PrivacyError(
+                    f"{self.place} lacks releases of a run that the seed model comes from (its ledger begins with "
+                    f"{earlier.run[:8]}). Charge that run first: sotto privacy population STORE --charge RUN."
+                )
 
     def released(self, run: RunCharges, step: int) -> frozenset[str]:
         """Return the sums that a run, or a copy of it, has released for a step."""
@@ -224,14 +253,17 @@ class PopulationLedger:
         return self.runs[run.run].charges if run.run in self.runs else Charges()
 
     def _sum_with(self, run: RunCharges, releases: set[tuple[int, str]]) -> Spent:
-        own = run.header.own_cost(Charges(self._known(run).pairs() | releases).repetitions)
+        own = run.header.own_cost(self._known(run).repetitions_with(releases))
         others = [one for one in self.runs.values() if one.run != run.run and _adds_up(one.header, run.header)]
         return sum((one.spent for one in others), own)
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, *, create: bool = False) -> Iterator[None]:
         """Hold the ledger alone, having read all of it."""
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
+        except FileNotFoundError:
+            raise PrivacyError(f"{self._path} was removed while it was in use. Restore it.") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)  # ends with the process at the latest
             self._catch_up(descriptor)
@@ -275,14 +307,6 @@ class PopulationLedger:
                 raise PrivacyError(f"{where} charges a run that has not begun. Restore the ledger.")
             self.runs[charge.charge].charges.add(charge.step, charge.aggregate)
 
-    def _begin(self) -> None:
-        salt = os.open(self.place / _SALT_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(salt, "wb") as file:
-            file.write(secrets.token_bytes(32))
-            file.flush()
-            os.fsync(file.fileno())
-        self._append({"population_ledger": FORMAT, "id": secrets.token_hex(16)})
-
     def _append(self, line: dict[str, Any]) -> None:
         """Write a line and count it. The ledger is locked."""
         mark = append(self._path, self._mark, line)
@@ -291,21 +315,41 @@ class PopulationLedger:
         self._size = self._path.stat().st_size
 
     def _read_salt(self) -> bytes:
-        try:
-            return (self.place / _SALT_FILE).read_bytes()
-        except FileNotFoundError:
-            raise PrivacyError(f"{self.place / _SALT_FILE} is missing. Restore it.") from None
+        path = self.place / _SALT_FILE
+        if not self.runs and not path.exists():  # nothing was hashed with it yet
+            with written_whole(path, private=True) as file:
+                file.write(secrets.token_bytes(_SALT_BYTES))
+        salt = path.read_bytes() if path.is_file() else b""
+        if len(salt) != _SALT_BYTES:
+            raise PrivacyError(f"{path} is missing or damaged. Restore it.")
+        return salt
 
     def _write_witness(self) -> None:
-        """Let the store remember the end of the ledger; not flushed to disk: an older end is also in the ledger."""
+        """Let the store remember the end of the ledger, which is locked; another process may be the first to do so."""
         if self._store is None:
             return
+        path = self._store / WITNESS_FILE
         witness = _Witness(ledger=self.id, place=str(self.place), lines=self._mark.lines, head=self._mark.head)
-        temporary = self._store / f".{WITNESS_FILE}.tmp"
-        with contextlib.suppress(PermissionError, OSError):  # a store that cannot be written
-            temporary.write_text(json.dumps(witness.model_dump()))
-            temporary.chmod(0o600)
-            temporary.replace(self._store / WITNESS_FILE)
+        try:
+            if path.exists():
+                write_json(path, witness.model_dump(), private=True)
+            else:
+                _write_first(path, witness)
+                self._require_witnessed()
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):  # a store that cannot be written
+                raise
+
+
+def _write_first(path: Path, witness: _Witness) -> None:
+    """Write a witness, unless another process has just written one: a store has only one ledger."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.first")
+    try:
+        write_json(temporary, witness.model_dump(), private=True)
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _adds_up(one: LedgerHeader, other: LedgerHeader) -> bool:

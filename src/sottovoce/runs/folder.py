@@ -159,7 +159,7 @@ class Run:
 
     def save(
         self,
-        checkpoint_of: Callable[[str], Checkpoint],
+        checkpoint_of: Callable[[str, str], Checkpoint],
         step: int,
         recogniser: Recogniser,
         state: State,
@@ -169,8 +169,9 @@ class Run:
     ) -> None:
         """Write a checkpoint, make it the last one (and the best), and remove those that are not needed.
 
-        `checkpoint_of` is called with the SHA-256 of the model's file and returns the checkpoint's counters. `noise` is
-        the secret state of a noise mechanism: it goes into a file that only its owner can read.
+        `checkpoint_of` is called with the SHA-256 of the model's file and of the optimizer's, and returns the
+        checkpoint's counters. `noise` is the secret state of a noise mechanism: it goes into a file that only its owner
+        can read.
         """
         from safetensors.torch import save  # noqa: PLC0415 - loads torch
 
@@ -186,7 +187,7 @@ class Run:
         if noise:
             with written_whole(temporary / NOISE_FILE, private=True) as file:
                 file.write(save({key: vector.cpu() for key, vector in noise.items()}))
-        checkpoint_of(sha256_of(temporary / MODEL_FILE)).write(temporary)
+        checkpoint_of(sha256_of(temporary / MODEL_FILE), sha256_of(temporary / STATE_FILE)).write(temporary)
         temporary.rename(folder)
         sync_folder(folder.parent)
         if best:  # first: after a kill in between, the steps since the last checkpoint are repeated, and this too

@@ -34,6 +34,7 @@ from sottovoce.model.roles import Trainable
 from sottovoce.optim import Optimizer, State
 from sottovoce.privacy.chain import Mark
 from sottovoce.privacy.ledger import Ledger
+from sottovoce.privacy.ledger_lines import Saved
 from sottovoce.runs.display import Display, MakeDisplay, NoDisplay, Status
 from sottovoce.runs.documents import Checkpoint, Evaluation, RunConfig
 from sottovoce.runs.evaluations import record_evaluations
@@ -220,10 +221,10 @@ class Training:
             )
         context.group.barrier()
 
-    def _checkpoint(self, model: str) -> Checkpoint:
-        """Return the counters of a checkpoint whose model has this hash; the ledger names the model first."""
+    def _checkpoint(self, model: str, state: str) -> Checkpoint:
+        """Return the counters of a checkpoint whose files have these hashes; the ledger names them first."""
         if self.ledger is not None:
-            self.ledger.note_model(self.progress.step, model)
+            self.ledger.note_saved(Saved(saved=self.progress.step, model=model, state=state))
         mark = None if self.ledger is None else self.ledger.mark
         return self.progress.checkpoint(self.context.state.steps, mark)
 

@@ -6,7 +6,8 @@ What `verify` compares:
   the mechanism that this configuration and the model's own layers give: divisor, sensitivity, z and everything else;
 - z and q once more, from the header alone;
 - every release's number and epsilon, and those at the run's end and in result.json;
-- every checkpoint: the ledger's end when it was saved, a charge for each of its steps, and its model's SHA-256.
+- every checkpoint: the ledger's end when it was saved, a charge for each of its steps, and the SHA-256 of its model and
+  of the optimizer's state. `last` and `best` are among them.
 """
 
 import math
@@ -25,8 +26,9 @@ from sottovoce.privacy.ledger import LedgerContent, releases_in
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.ledger_lines import Release, RunEnd, Saved
 from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.privacy.run_files import MODEL_FILE
 from sottovoce.runs.documents import Checkpoint, Result, RunConfig
-from sottovoce.runs.folder import CHECKPOINTS
+from sottovoce.runs.folder import BEST, CHECKPOINTS, LAST, STATE_FILE
 
 # Of a header, what the configuration and the model alone decide.
 _DERIVED = (
@@ -54,7 +56,8 @@ class Verified:
     lines: int
     releases: int
     checkpoints: int
-    epsilon: float | None
+    guaranteed: bool
+    epsilon: float | None  # by RDP; None without a guarantee, and before the first release
 
 
 def verify(run: Path) -> Verified:
@@ -78,9 +81,13 @@ def _verify(account: Account) -> Verified:
     if not checkpoints:
         raise PrivacyError(f"{run} has no checkpoint: there is no model that {path} could be compared with.")
     for file in checkpoints:
-        _verify_checkpoint(path, file, content)
+        verify_checkpoint(path, file, content)
+    verified = {file.parent.resolve() for file in checkpoints}
+    for link in (run / LAST, run / BEST):
+        if (link.exists() or link.is_symlink()) and link.resolve() not in verified:
+            raise PrivacyError(f"{link} is not one of the run's checkpoints. Restore the link.")
     _verify_configuration(account, checkpoints[-1].parent)
-    return Verified(content.mark.lines, account.releases, len(checkpoints), epsilon)
+    return Verified(content.mark.lines, account.releases, len(checkpoints), account.header.guaranteed, epsilon)
 
 
 def _verify_configuration(account: Account, checkpoint: Path) -> None:
@@ -122,10 +129,8 @@ def mechanism_of(config: Config, checkpoint: Path) -> Mechanism:
     return Mechanism(config.privacy, config.participation, partition, config.randomness.source)
 
 
-def _verify_checkpoint(path: Path, file: Path, content: LedgerContent) -> None:
-    """Check that the ledger holds the lines that a checkpoint was saved after, every step before it, and its model."""
-    from sottovoce.model.recogniser import model_path  # noqa: PLC0415 - loads torch
-
+def verify_checkpoint(path: Path, file: Path, content: LedgerContent) -> None:
+    """Check that the ledger holds the lines that a checkpoint was saved after, every step before it, and its files."""
     checkpoint = Checkpoint.read(file.parent)
     mark = checkpoint.ledger
     if mark is None:
@@ -139,9 +144,14 @@ def _verify_checkpoint(path: Path, file: Path, content: LedgerContent) -> None:
     missing = set(range(checkpoint.step)) - {release.step for release in releases_in(before)}
     if missing:
         raise PrivacyError(f"{file} is after {checkpoint.step} steps, but step {min(missing)} was not charged.")
-    model = model_path(file.parent)
-    if Saved(saved=checkpoint.step, model=sha256_of(model)) not in before:
-        raise PrivacyError(f"{model} is not the model that {path} names after {checkpoint.step} steps.")
+    saved = [entry for entry in before if isinstance(entry, Saved) and entry.saved == checkpoint.step]
+    model, state = file.parent / MODEL_FILE, file.parent / STATE_FILE
+    for what, name, hashes in (
+        ("model", model, {entry.model for entry in saved}),
+        ("state of the optimizer", state, {entry.state for entry in saved}),
+    ):
+        if not name.is_file() or sha256_of(name) not in hashes:
+            raise PrivacyError(f"{name} is not the {what} that {path} names after {checkpoint.step} steps.")
 
 
 def _verify_header(path: Path, header: LedgerHeader) -> None:
