@@ -402,6 +402,15 @@ def test_a_budget_stops_the_run_before_it_is_exceeded(command, tmp_path):
     assert "There is no epsilon: there is no noise" in error_line(failed)
 
 
+def test_a_refused_run_leaves_nothing_that_stands_in_its_own_way(command, tmp_path):
+    assert run(command("void", "federated.central_steps=1", "privacy.sigma_dp=0")).returncode == 0
+    budget = ("federated.central_steps=1", "privacy.budget={epsilon: 1000000}")
+    failed = run(command("run", *budget))
+    assert "do not add up with this one" in error_line(failed)
+    assert not (tmp_path / "run").exists()
+    assert run(command("run", *budget, "privacy.accept=[unprotected_runs]")).returncode == 0
+
+
 def test_a_run_keeps_its_mechanism(command, tmp_path):
     assert run(command("run", "federated.central_steps=1")).returncode == 0
     assert "a run keeps its mechanism" in error_line(run(command("run", "privacy.clip_norm=0.2")))

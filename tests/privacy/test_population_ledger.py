@@ -218,6 +218,7 @@ def test_the_command_adds_up_and_charges_runs_made_elsewhere(store, tmp_path, so
     shown = sotto("privacy", "population", store)
     assert "5 releases of 2 runs" in shown.stderr
     assert "1 run had no guarantee" in shown.stderr
+    assert "is not below 1/K" in sotto("privacy", "population", store, "--target-delta", "0.5").error
 
 
 def test_a_store_never_gets_two_ledgers(store, tmp_path):

@@ -7,6 +7,7 @@ import typer
 
 from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.console import counted, note, print_json, print_table
+from sottovoce.errors import PrivacyError
 
 if TYPE_CHECKING:
     from sottovoce.privacy.population_ledger import PopulationLedger, RunCharges
@@ -32,6 +33,7 @@ def population(
     """
     from sottovoce.privacy.accounting import short_number
     from sottovoce.privacy.population_ledger import PopulationLedger, place_beside
+    from sottovoce.privacy.target_delta import delta_caution, too_large
     from sottovoce.runs.verification import verified_account
 
     place = ledger or place_beside(store)
@@ -40,6 +42,11 @@ def population(
     for run in charge or ():
         content = verified_account(run).content
         opened.adopt(content.run, content.header, content.charges, run)
+    largest = max((run.header.population for run in opened.runs.values()), default=1)
+    if (caution := delta_caution(target_delta, largest)) is not None:
+        if too_large(target_delta, largest):
+            raise PrivacyError(caution)
+        note(f"Caution: {caution}")
     document = _document(opened, target_delta)
     if as_json:
         print_json(document)
