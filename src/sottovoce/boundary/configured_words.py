@@ -8,8 +8,6 @@ from typing import Any
 
 from sottovoce.config import Config, public_part
 from sottovoce.data.population import SPEAKER, SYNTHETIC_USER
-from sottovoce.features import logmel
-from sottovoce.federated.seed import NONE
 from sottovoce.model.model_options import described
 from sottovoce.privacy.claims import open_account
 from sottovoce.privacy.ledger import LEDGER_FILE
@@ -28,6 +26,9 @@ def configured_words(run: Run) -> dict[str, Any]:
 
     Values that do depend on them, or are numbers or hashes, are None. The lines of a file share one document.
     """
+    from sottovoce.features import logmel  # noqa: PLC0415 - loads torch
+    from sottovoce.federated.seed import NONE  # noqa: PLC0415 - loads torch
+
     config = Config.model_validate(run.config.completed().config)
     mechanism = mechanism_of(config, run.path / LAST)
     unit = SYNTHETIC_USER if config.users.iid else SPEAKER

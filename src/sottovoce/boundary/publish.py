@@ -78,7 +78,7 @@ def _model(source: Source) -> Content:
     try:
         with safe_open(path, "np") as file:
             metadata = {key: set(json.loads(value)) for key, value in (file.metadata() or {}).items()}
-    except (SafetensorError, ValueError, TypeError) as error:
+    except (SafetensorError, ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{path} is not a whole model: {error}. Restore it.") from None
     if metadata.keys() != _MODEL_METADATA.keys() or not metadata["sottovoce"] <= _MODEL_METADATA["sottovoce"]:
         raise PrivacyError(f"{path} holds more than a model: {metadata}. Save it again with `sotto train`.")

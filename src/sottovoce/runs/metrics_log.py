@@ -109,7 +109,7 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
     """Return a line; None where it is damaged."""
     try:
         line = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(line, dict) or not isinstance(line.get("step"), int):
         return None
