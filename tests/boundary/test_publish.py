@@ -211,6 +211,9 @@ def test_a_model_that_says_more_than_what_it_is_is_refused(secure, tmp_path):
     source = publishing.Source(Run(secure), open_account(secure), "best")
     with pytest.raises(PrivacyError, match="holds more than a model"):
         publishing.write_public_files(source, tmp_path)
+    save_file(load_file(model), model, {"sottovoce": "[" * 200_000})
+    with pytest.raises(DataError, match="is not a whole model"):
+        publishing.write_public_files(source, tmp_path)
     assert MODEL_FILE == recogniser.MODEL_FILE
 
 
