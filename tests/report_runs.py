@@ -17,6 +17,7 @@ from sottovoce.data.corpora import Table
 from sottovoce.data.preparation import prepare
 from sottovoce.distributed import Group
 from sottovoce.federated.federated_training import train_federated
+from sottovoce.privacy.run_files import RUN_FILES, RunFile
 from sottovoce.reports import Report, report
 from sottovoce.runs.display import MakeDisplay, NoDisplay
 from trainings import SMALL_MODEL
@@ -76,6 +77,17 @@ def make_run(
     with _own_signals():
         train(Group(), resolved, folder, display)
     return folder
+
+
+def listed(path: Path) -> RunFile | None:
+    """Return the entry of a path below a run's folder in the list of a run's files: the file, or a folder it is in."""
+    places = [Path(*path.parts[:depth]) for depth in range(1, len(path.parts) + 1)]
+    matching = (file for file in RUN_FILES for place in places if _is(place, file))
+    return next(matching, None)
+
+
+def _is(place: Path, file: RunFile) -> bool:
+    return len(place.parts) == len(Path(file.pattern).parts) and place.match(file.pattern)
 
 
 HOSTILE = 'dim <script>alert("1")</script> & $x_1$ with-a-name-that-is-long-and-has-no-place-to-break-it-at-all'

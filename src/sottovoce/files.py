@@ -18,6 +18,7 @@ from sottovoce.errors import DataError
 
 _Row = TypeVar("_Row")
 OWNER_ONLY, OWNER_ONLY_FOLDER = 0o600, 0o700
+_OWNER_WRITES, OWNER_WRITES_FOLDER = 0o644, 0o755
 
 
 def gigabytes(size: float) -> str:
@@ -33,8 +34,8 @@ def gigabytes(size: float) -> str:
 def written_whole(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Open a file for writing that gets its name only when it is complete and on disk.
 
-    If the block raises an error, nothing is left behind and an existing file stays as it is. A private file is one that
-    only its owner can read, from its first byte on.
+    If the block raises an error, nothing is left behind and an existing file stays as it is. Only its owner can write
+    the file, whatever the umask is. A private file is one that only its owner can read, from its first byte on.
 
     Example:
         with written_whole(Path("model.json")) as file:
@@ -42,7 +43,7 @@ def written_whole(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open_private(temporary, "wb") if private else temporary.open("wb") as file:
+        with open_private(temporary, "wb") if private else open_shared(temporary, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -65,6 +66,14 @@ def open_private(path: Path, mode: str) -> IO[Any]:
         return descriptor
 
     return open(path, mode, opener=opener)
+
+
+def open_shared(path: Path, mode: str) -> IO[Any]:
+    """Open a file for writing ("wb") or appending ("ab") that only its owner can write, whatever the umask is.
+
+    A file that exists keeps its mode.
+    """
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags, _OWNER_WRITES))
 
 
 def keep_private(path: Path) -> None:
@@ -147,7 +156,7 @@ def require_free(path: Path, needed: float) -> None:
     if needed > free:
         raise DataError(
             f"{path} needs about {gigabytes(needed)} but its disk has {gigabytes(free)} free. "
-            "Free some space or choose another --out."
+            "Free some space or choose another place."
         )
 
 
@@ -170,9 +179,13 @@ def folder_if_used(path: Path) -> Iterator[None]:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its parents; raise DataError if that fails or the folder is not writable."""
+    """Create a folder and its parents; raise DataError if that fails or the folder is not writable.
+
+    Only its owner can write into a new folder, whatever the umask is.
+    """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        for folder in (*reversed(path.parents), path):
+            folder.mkdir(OWNER_WRITES_FOLDER, exist_ok=True)
         if not os.access(path, os.W_OK):
             raise PermissionError(13, "Permission denied")
     except (OSError, FileExistsError) as error:

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from scipy.stats import ks_2samp
 
-from report_runs import NOISE, make_data
+from report_runs import NOISE, make_data, make_run
 from sottovoce.boundary import neighbours as neighbour_test
 from sottovoce.boundary import publish as publishing
 from sottovoce.boundary.comparison import _kolmogorov_smirnov, compare
@@ -17,6 +17,7 @@ from sottovoce.config import parse_setting, resolve
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError, PrivacyError
 from sottovoce.files import as_json
+from sottovoce.privacy.population_ledger import WITNESS_FILE
 from trainings import SMALL_MODEL
 
 SETTINGS = (
@@ -28,8 +29,12 @@ SETTINGS = (
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A store with users, dev and test speakers."""
-    return make_data(tmp_path_factory.mktemp("data"))
+    """A store with users, dev and test speakers, that was trained on before."""
+    folder = tmp_path_factory.mktemp("data")
+    made = make_data(folder)
+    make_run("federated", folder / "run", made, (*NOISE, "privacy.clipping=dim", "federated.central_steps=1"))
+    assert (folder / "store" / WITNESS_FILE).is_file()
+    return made
 
 
 @pytest.fixture
@@ -159,37 +164,39 @@ def test_numbers_are_tested_and_noise_alone_shows_nothing(tmp_path):
     assert moved["log.jsonl, line 1: x"].kind == "differs"
 
 
-def test_a_coordinate_without_noise_is_found(tmp_path):
+def write_models(folder, weights_of):
+    """Write the models of 5 runs of each side, and return the folders of both sides."""
     rng = np.random.default_rng(0)
     sides = []
     for side in (0, 1):
-        folders = [tmp_path / f"{side}" / f"{number}" for number in range(5)]
+        folders = [folder / f"{side}" / f"{number}" for number in range(5)]
         for place in folders:
             place.mkdir(parents=True)
-            weights = rng.normal(size=(4, 5)).astype(np.float32)
-            weights[2, 3] = 0.25 + side  # a coordinate that the noise missed
-            weights[0, 0] = 1.0  # one that never moves
-            save_file({"w": weights}, place / "model.safetensors")
+            save_file({"w": weights_of(rng, side)}, place / "model.safetensors")
         sides.append(folders)
+    return sides
+
+
+def test_a_coordinate_without_noise_is_found(tmp_path):
+    def weights_of(rng, side):
+        weights = rng.normal(size=(4, 5)).astype(np.float32)
+        weights[2, 3] = 0.25 + side  # a coordinate that the noise missed
+        weights[0, 0] = 1.0  # one that never moves
+        return weights
+
+    sides = write_models(tmp_path, weights_of)
     found = compare(*sides)
     assert found.coordinates == 20
     (finding,) = found.findings
     assert finding.sentence == (
-        "The model: 1 coordinates, the first being 13 of w, tells whether the user was there: 0.25 in every run with "
-        "them, 1.25 in every run without."
+        "The model: coordinate 13 of w tells whether the user was there: 0.25 in every run with them, 1.25 in every "
+        "run without."
     )
     assert compare(*[side[:3] for side in sides]).findings == ()  # 3 runs of each side are too few to tell
 
 
 def test_coordinates_that_have_few_values_part_the_sides_by_chance_only(tmp_path):
-    rng = np.random.default_rng(0)
-    sides = []
-    for side in (0, 1):
-        folders = [tmp_path / f"{side}" / f"{number}" for number in range(5)]
-        for place in folders:
-            place.mkdir(parents=True)
-            save_file({"w": rng.choice(np.float32([0, 1]), size=5000)}, place / "model.safetensors")
-        sides.append(folders)
+    sides = write_models(tmp_path, lambda rng, _: rng.choice(np.float32([0, 1]), size=5000))
     models = [np.stack([load_file(place / "model.safetensors")["w"] for place in side]) for side in sides]
     same = [(values == values[0]).all(axis=0) for values in models]
     assert (same[0] & same[1] & (models[0][0] != models[1][0])).sum() > 5  # some do

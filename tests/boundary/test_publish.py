@@ -2,20 +2,24 @@
 
 import hashlib
 import json
+import os
 import shutil
 
 import pytest
 from safetensors.numpy import load_file, save_file
 
 import sottovoce as sv
-from report_runs import NOISE, make_data, make_run
+from conftest import write_audio
+from report_runs import NOISE, listed, make_data, make_run
 from sottovoce.boundary import publish as publishing
 from sottovoce.config import PUBLIC_SETTINGS, Config, public_part
+from sottovoce.data.corpora import Table
+from sottovoce.data.preparation import prepare
 from sottovoce.errors import DataError, PrivacyError
 from sottovoce.files import as_json
 from sottovoce.model import recogniser
 from sottovoce.privacy.claims import open_account, statement
-from sottovoce.privacy.run_files import MODEL_FILE, PUBLIC_METRICS, RUN_FILES, side_of
+from sottovoce.privacy.run_files import MODEL_FILE, PUBLIC_METRICS, RUN_FILES
 from sottovoce.runs import Run
 
 DIM = (*NOISE, "privacy.clipping=dim", "federated.central_steps=3")
@@ -63,6 +67,24 @@ def test_an_export_holds_what_is_covered_and_nothing_else(folder, tmp_path):
     assert b"ann" not in (out / "public_config.json").read_bytes()
 
 
+def test_only_the_owner_can_change_an_export(folder, tmp_path):
+    before = os.umask(0)
+    try:
+        out = sv.publish(folder / "secure", tmp_path / "out").folder
+    finally:
+        os.umask(before)
+    assert {oct(path.stat().st_mode & 0o777) for path in out.iterdir()} == {"0o644"}
+    assert oct(out.stat().st_mode & 0o777) == "0o755"
+
+
+def test_a_line_that_a_killed_process_left_is_not_exported(secure, tmp_path):
+    ledger = secure / "ledger.jsonl"
+    whole = ledger.read_bytes()
+    ledger.write_bytes(whole + b'{"previous": "')
+    sv.publish(secure, tmp_path / "out")
+    assert (tmp_path / "out" / "ledger.jsonl").read_bytes() == whole
+
+
 def test_the_last_model_where_it_is_asked_for_or_there_is_no_best(secure, tmp_path, sotto):
     outcome = sotto("privacy", "publish", secure, tmp_path / "last", "--model", "last", "--json")
     assert outcome.document["model"] == "last"
@@ -108,6 +130,61 @@ def test_nothing_is_overwritten(folder, tmp_path):
     assert (tmp_path / "out" / "mine").read_text() == "mine"
 
 
+def test_an_export_is_not_made_inside_the_run_or_in_place_of_the_current_folder(secure, tmp_path, monkeypatch, sotto):
+    (tmp_path / "link").symlink_to(secure)
+    for place in (secure, secure / "out", secure / "corpus" / ".." / "out", tmp_path / "link" / "out"):
+        assert "is inside the run's folder, which is private. Choose another OUT." in (
+            sotto("privacy", "publish", secure, place).error
+        )
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert ". is the current folder, which cannot be replaced." in sotto("privacy", "publish", secure, ".").error
+
+
+WORDS = ("secure", "gaussian", "delta", "epsilon", "speaker", "none", "hamming", "poisson", "privacy", "trust_ratios")
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A store whose speakers are called like words of the program."""
+    place = tmp_path_factory.mktemp("words")
+    rows = [f"a.flac\t{word}\thello" for word in WORDS]
+    write_audio(place / "a.flac", 1.0, 1)
+    (place / "index.tsv").write_text("\n".join(["path\tspeaker\ttext", *rows]) + "\n")
+    return prepare(Table(file=place / "index.tsv"), place / "store", workers=1).path
+
+
+@pytest.fixture
+def named_like_words(secure, words):
+    """The secure run, with users who are called like words of the program."""
+    document = json.loads((secure / "config.json").read_text())
+    document["config"]["data"]["train"] = {"store": str(words), "speakers": None}
+    (secure / "config.json").write_text(json.dumps(document))
+    return secure
+
+
+def test_speakers_may_be_called_like_words_of_the_program(named_like_words, tmp_path):
+    assert sv.publish(named_like_words, tmp_path / "out").speakers_searched_for == 4 + len(WORDS)
+
+
+@pytest.mark.parametrize(
+    ("file", "leak", "name"),
+    [
+        ("more.json", {"wer": {"secure": 0.3}}, "secure"),
+        ("more.json", {"noise": "gaussian"}, "gaussian"),
+        ("metrics.jsonl", {"line": 1, "step": "delta"}, "delta"),
+        ("metrics.jsonl", {"line": 1, "trust_ratios": {"speaker": 1}}, "speaker"),
+        ("public_config.json", {"randomness": {"source": "gaussian"}}, "gaussian"),
+        ("public_config.json", {"privacy": {"hamming": 1}}, "hamming"),
+        ("ledger.jsonl", {"noise": "speaker"}, "speaker"),
+    ],
+)
+def test_in_any_other_place_such_a_word_is_a_name(named_like_words, tmp_path, monkeypatch, file, leak, name):
+    monkeypatch.setitem(publishing.EXPORTS, file, lambda _: json.dumps(leak).encode() + b"\n")
+    with pytest.raises(PrivacyError, match=f"{file} would hold the speaker's name '{name}'"):
+        sv.publish(named_like_words, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("leak", "message"),
     [
@@ -133,6 +210,9 @@ def test_a_model_that_says_more_than_what_it_is_is_refused(secure, tmp_path):
     save_file(load_file(model), model, {"sottovoce": description})
     source = publishing.Source(Run(secure), open_account(secure), "best")
     with pytest.raises(PrivacyError, match="holds more than a model"):
+        publishing.write_public_files(source, tmp_path)
+    save_file(load_file(model), model, {"sottovoce": "[" * 200_000})
+    with pytest.raises(DataError, match="is not a whole model"):
         publishing.write_public_files(source, tmp_path)
     assert MODEL_FILE == recogniser.MODEL_FILE
 
@@ -176,10 +256,10 @@ def test_every_file_of_a_run_is_published_covered_or_named_as_private(folder, na
         place = path.relative_to(run)
         if path.is_dir() or path.is_symlink() or place.parts[0] in ("last", "best"):
             continue
-        assert side_of(place) is not None, f"{place} is on no side of the boundary"
-        if side_of(place) == "private" and name != "void":
-            listed = next(file for file in RUN_FILES if file.holds(place))
-            assert f"{listed.name} ({listed.content})" in private
+        file = listed(place)
+        assert file is not None, f"{place} is on no side of the boundary"
+        if file.side == "private" and name != "void":
+            assert f"{file.name} ({file.content})" in private
     if name != "void":
         for words in ("evaluation.json", "What training prints", "The list of speakers", "private.jsonl", "train.txt"):
             assert words in private

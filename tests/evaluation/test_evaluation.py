@@ -73,9 +73,10 @@ def test_what_is_not_our_model_is_one_clear_error(recogniser, make_store, make_t
         load_recogniser(path)
     from safetensors.torch import save_file
 
-    save_file({"x": torch.zeros(1)}, path)
-    with pytest.raises(DataError, match="was not saved by Sottovoce"):
-        load_recogniser(path)
+    for metadata in (None, {"sottovoce": "[" * 200_000}):
+        save_file({"x": torch.zeros(1)}, path, metadata)
+        with pytest.raises(DataError, match="was not saved by Sottovoce"):
+            load_recogniser(path)
     description = json.dumps(recogniser.description(), sort_keys=True)
     save_file({"x": torch.zeros(1)}, path, {"sottovoce": description})
     with pytest.raises(DataError, match="does not fit the model it describes"):

@@ -181,6 +181,13 @@ def test_a_damaged_line_is_one_error_with_its_number(tmp_path, line, message):
         assert "\n" not in str(raised.value)
 
 
+def test_a_line_that_is_nested_too_deep_is_one_error(tmp_path):
+    charged(tmp_path)
+    (tmp_path / LEDGER_FILE).write_bytes(b"[" * 200_000 + b"\n")
+    with pytest.raises(PrivacyError, match="line 1 does not follow"):
+        open_account(tmp_path)
+
+
 def test_additional_keys_of_a_line_are_ignored_and_covered_by_the_chain(tmp_path):
     checkpoint(tmp_path, 4, charged(tmp_path))
     for line in (RELEASE, {"now": {"code": "another", "place": 7}}, END | {"releases": 5}):

@@ -79,7 +79,7 @@ def test_keys_of_other_versions_are_ignored(kind, content, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "content"), DOCUMENTS)
-@pytest.mark.parametrize("damage", ["", "{", "[1]", '"text"', "null", '{"step": "x", "dev": 5}'])
+@pytest.mark.parametrize("damage", ["", "{", "[1]", '"text"', "null", '{"step": "x", "dev": 5}', "[" * 200_000])
 def test_a_damaged_document_is_one_line(kind, content, damage, tmp_path):
     if kind is Result and damage.startswith('{"step"'):
         damage = '{"releases": "x"}'
@@ -87,6 +87,13 @@ def test_a_damaged_document_is_one_line(kind, content, damage, tmp_path):
     with pytest.raises(DataError, match=f"{kind.FILE} is damaged. Restore it, or choose another run.") as error:
         kind.find(tmp_path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("config", [{"privacy": 3, "model": 4}, {"federated": None}])
+def test_a_section_of_the_configuration_without_keys_is_one_line(config, tmp_path):
+    (tmp_path / RunConfig.FILE).write_text(json.dumps({"config": config}))
+    with pytest.raises(DataError, match=r"config\.json is damaged"):
+        RunConfig.read(tmp_path)
 
 
 def test_a_missing_document_is_none_or_one_line(tmp_path):

@@ -7,11 +7,12 @@ from typing import ClassVar
 
 import pytest
 
-from report_runs import NOISE, make_data, make_run
+from report_runs import NOISE, listed, make_data, make_run
 from sottovoce.cli import training_display
 from sottovoce.files import keep_private, open_private, written_whole
 from sottovoce.privacy.privacy_options import Privacy
-from sottovoce.privacy.run_files import PUBLIC_METRICS, private_paths, side_of
+from sottovoce.privacy.run_files import PUBLIC_METRICS, private_paths
+from sottovoce.reports.page import _write_files
 from sottovoce.runs import Run, Status
 from sottovoce.runs.metrics_log import Kept, MetricsLog, MetricsWriter
 
@@ -67,11 +68,14 @@ def raw_lines(path):
 def test_only_the_owner_can_read_what_is_private(folder, name):
     run = folder / name
     for path in run.rglob("*"):
-        side = side_of(path.relative_to(run))
         if path.is_file() and not path.is_symlink() and "last" not in path.parts and "best" not in path.parts:
-            assert side is not None, f"{path} is not in the list of a run's files"
-            in_folder = path.parent.name == "tensorboard"
-            assert mode_of(path) == ("0o666" if side != "private" or in_folder else "0o600"), path
+            file = listed(path.relative_to(run))
+            assert file is not None, f"{path} is not in the list of a run's files"
+            in_folder = path.parent.name == "tensorboard"  # which only its owner can enter; tensorboard writes the file
+            assert in_folder or mode_of(path) == ("0o600" if file.side == "private" else "0o644"), path
+        elif path.is_dir() and not path.is_symlink():
+            assert mode_of(path) == ("0o700" if path.name == "tensorboard" else "0o755"), path
+    assert mode_of(run) == "0o755"
     assert mode_of(run / "config.json") == mode_of(run / "private.jsonl" if name != "secure" else run / "result.json")
     if (run / "tensorboard").exists():
         assert mode_of(run / "tensorboard") == "0o700"
@@ -182,6 +186,11 @@ def test_killed_anywhere_both_files_are_consistent(tmp_path, killed):
     assert list(MetricsLog(tmp_path).lines()) == whole
 
 
+def test_only_the_owner_can_enter_the_folder_of_a_report(tmp_path, everyone_may_read):
+    _write_files([], tmp_path / "report_files")
+    assert mode_of(tmp_path / "report_files") == "0o700"
+
+
 def test_a_private_file_is_private_from_its_first_byte(tmp_path, everyone_may_read):
     path = tmp_path / "file"
     with written_whole(path, private=True) as file:
@@ -194,7 +203,7 @@ def test_a_private_file_is_private_from_its_first_byte(tmp_path, everyone_may_re
     path.chmod(0o644)
     with written_whole(path):
         pass
-    assert mode_of(path) == "0o666"
+    assert mode_of(path) == "0o644"  # only its owner can write any file
     os.umask(0o777)
     with written_whole(path, private=True) as file:
         file.write(b"x")

@@ -76,9 +76,10 @@ def test_metrics_of_a_run_that_is_still_writing(folder, tmp_path):
     with (tmp_path / "run" / "private.jsonl").open("a") as file:
         file.write('{"step": 7, "los')
     assert run.metrics().num_rows == count
-    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1}\n{"loss": 2}\n')
-    with pytest.raises(DataError, match=r"metrics.jsonl: line 2 is damaged"):
-        run.metrics()
+    for damaged in ('{"loss": 2}', "[" * 200_000):
+        (tmp_path / "run" / "metrics.jsonl").write_text(f'{{"step": 1}}\n{damaged}\n')
+        with pytest.raises(DataError, match=r"metrics.jsonl: line 2 is damaged"):
+            run.metrics()
     assert Run(tmp_path / "nothing").metrics().num_rows == 0
 
 

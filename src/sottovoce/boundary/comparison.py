@@ -218,7 +218,8 @@ def _compare_models(sides: Sequence[Sequence[Path]]) -> tuple[int, list[Finding]
     if first is None or p > _MODEL_FALSE_ALARMS:
         return total, []
     name, place, *values_of_sides = first
-    label = f"The model: {here:,} coordinates, the first being {place} of {name},"
+    several = f"{here:,} coordinates, the first being {place} of {name},"
+    label = f"The model: {several if here > 1 else f'coordinate {place} of {name}'}"
     return total, [Finding(label, "certain", (values_of_sides[0],), (values_of_sides[1],), p)]
 
 

@@ -30,6 +30,7 @@ from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError, PrivacyError
 from sottovoce.files import make_folder, written_whole
 from sottovoce.privacy.claims import open_account
+from sottovoce.privacy.population_ledger import WITNESS_FILE
 from sottovoce.processes import Progress, no_progress, under_torchrun
 from sottovoce.runs.display import MakeDisplay, Status
 from sottovoce.runs.folder import Run
@@ -188,10 +189,14 @@ class _Data:
 
 
 def _link(original: Path, store: Path) -> None:
-    """Make a folder with links to the files of a store, so that a store of any size needs no space."""
+    """Make a folder with links to the files of a store, so that a store of any size needs no space.
+
+    The copy was never trained on: what the store knows of the ledger of its users stays behind.
+    """
     store.mkdir()
     for file in original.iterdir():
-        (store / file.name).symlink_to(file)
+        if file.name != WITNESS_FILE:
+            (store / file.name).symlink_to(file)
 
 
 def _run(resolved: Resolved, folder: Path, export: Path, workers: int) -> None:

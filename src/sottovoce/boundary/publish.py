@@ -23,10 +23,21 @@ from typing import Literal
 
 from safetensors import SafetensorError, safe_open
 
+from sottovoce.boundary.configured_words import PUBLIC_CONFIG_FILE
 from sottovoce.boundary.scan import require_nothing_private
 from sottovoce.config import public_part
 from sottovoce.errors import DataError, PrivacyError
-from sottovoce.files import as_json, only_writer, require_free, sha256_of, sync_folder, write_json, written_whole
+from sottovoce.files import (
+    OWNER_WRITES_FOLDER,
+    as_json,
+    only_writer,
+    require_free,
+    sha256_of,
+    sync_folder,
+    write_json,
+    written_whole,
+)
+from sottovoce.privacy.chain import whole_lines
 from sottovoce.privacy.claims import Account, open_account, statement
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE
@@ -67,7 +78,7 @@ def _model(source: Source) -> Content:
     try:
         with safe_open(path, "np") as file:
             metadata = {key: set(json.loads(value)) for key, value in (file.metadata() or {}).items()}
-    except (SafetensorError, ValueError, TypeError) as error:
+    except (SafetensorError, ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{path} is not a whole model: {error}. Restore it.") from None
     if metadata.keys() != _MODEL_METADATA.keys() or not metadata["sottovoce"] <= _MODEL_METADATA["sottovoce"]:
         raise PrivacyError(f"{path} holds more than a model: {metadata}. Save it again with `sotto train`.")
@@ -81,10 +92,10 @@ def _metrics(source: Source) -> Content:
 # The list of what may leave: a file that is not named here is not exported.
 EXPORTS: dict[str, Callable[[Source], Content]] = {
     MODEL_FILE: _model,
-    LEDGER_FILE: lambda source: source.run.path / LEDGER_FILE,
+    LEDGER_FILE: lambda source: whole_lines((source.run.path / LEDGER_FILE).read_bytes()),
     METRICS_FILE: _metrics,
     "statement.md": lambda source: statement(source.account).encode(),
-    "public_config.json": lambda source: as_json(public_part(source.run.config.config)),
+    PUBLIC_CONFIG_FILE: lambda source: as_json(public_part(source.run.config.config)),
 }
 
 
@@ -108,7 +119,7 @@ def publish(run: Path | str, out: Path | str, *, model: Which = "best") -> Publi
     Example: `publish("runs/private", "release").files["model.safetensors"]`
     """
     run, out = Path(run), Path(out)
-    _require_new(out)
+    _require_place(out, run)
     account = open_account(run)
     _require_publishable(account)
     with only_writer(run):
@@ -155,7 +166,11 @@ def _require_publishable(account: Account) -> None:
         )
 
 
-def _require_new(out: Path) -> None:
+def _require_place(out: Path, run: Path) -> None:
+    if out.resolve().is_relative_to(run.resolve()):
+        raise DataError(f"{out} is inside the run's folder, which is private. Choose another OUT.")
+    if out.resolve() == Path.cwd():
+        raise DataError(f"{out} is the current folder, which cannot be replaced. Choose another OUT.")
     if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
         raise DataError(f"{out} exists and is not an empty folder. Choose another OUT.")
 
@@ -170,7 +185,7 @@ def _appearing_whole(out: Path) -> Iterator[Path]:
     try:
         yield temporary
         sync_folder(temporary)
-        temporary.chmod(0o755)  # it was private until now
+        temporary.chmod(OWNER_WRITES_FOLDER)  # it was private until now
         temporary.rename(out)
         sync_folder(parent)
     finally:

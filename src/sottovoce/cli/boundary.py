@@ -79,9 +79,10 @@ def neighbours(
 ) -> None:
     """Make a secure run with and without one user, and look for the user in everything that is public.
 
-    Compared are the files that `sotto privacy publish` exports, byte by byte and field by field, and what training
-    shows. A field that is the same in all runs of each side and differs between the sides is a certain leak. Fields
-    that vary from run to run are tested, which says little with few runs. Exit code 1 where something is found.
+    Compared are the files that `sotto privacy publish` exports, field by field, the model coordinate by coordinate,
+    and what is shown while training. A field that is the same in all runs of each side and differs between the sides
+    is a certain leak. Fields that vary from run to run are tested, which says little with few runs. Exit code 1 where
+    something is found.
 
     Example: sotto privacy neighbours quick --repeat 5
     """

@@ -22,6 +22,9 @@ from sottovoce.randomness import stream
 _HASHED_ROWS = 1 << 20  # at a time, to bound the memory
 
 
+SPEAKER, SYNTHETIC_USER = "speaker", "synthetic user"
+
+
 @dataclass(frozen=True)
 class Population:
     """Users 0 to K - 1 and their utterances, as row numbers of a store.
@@ -33,7 +36,7 @@ class Population:
     """
 
     store: Store
-    unit: str  # what one user is: "speaker" or "synthetic user"
+    unit: str  # what one user is: SPEAKER or SYNTHETIC_USER
     _offsets: IntArray
     _rows: IntArray | None = None  # None: all rows of the store, in order
     _speakers: Sequence[int] | IntArray | None = None  # the users' numbers in the store; None: users are not speakers
@@ -46,13 +49,13 @@ class Population:
         """
         if speakers is None:
             offsets = store.speaker_offsets
-            return cls(store, "speaker", offsets, None, range(len(offsets) - 1))
+            return cls(store, SPEAKER, offsets, None, range(len(offsets) - 1))
         numbers = np.sort(store.speaker_numbers(speakers))
         starts, ends = store.speaker_offsets[numbers], store.speaker_offsets[numbers + 1]
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(ends - starts)])
         # Row r of the population is row r + shift of the store; every speaker has one shift.
         rows = np.arange(offsets[-1], dtype=np.int64) + np.repeat(starts - offsets[:-1], ends - starts)
-        return cls(store, "speaker", offsets, rows, numbers)
+        return cls(store, SPEAKER, offsets, rows, numbers)
 
     def iid(self, seed: int) -> "Population":
         """Return the IID control: as many users and the same utterances, each given to a user drawn uniformly."""
@@ -61,7 +64,7 @@ class Population:
         order = np.argsort(users, kind="stable")
         counts = np.bincount(users, minlength=len(self))
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        return Population(self.store, "synthetic user", offsets, rows[order])
+        return Population(self.store, SYNTHETIC_USER, offsets, rows[order])
 
     def split(self, fraction: str | float = "0.1", seed: int = 0) -> "tuple[Population, Population]":
         """Return a random part of the speakers and the rest, as two disjoint populations (see `splits`).

@@ -154,7 +154,7 @@ def _described(metadata: dict[str, str], path: Path) -> dict[str, Any]:
     """Return the description in a model file's metadata."""
     try:
         description = json.loads(metadata.get(_METADATA, "null"))
-    except ValueError:
+    except (ValueError, RecursionError):
         description = None
     if not isinstance(description, dict):
         raise DataError(f"{path} was not saved by Sottovoce: it does not say what model it is.")

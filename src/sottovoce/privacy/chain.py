@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.errors import PrivacyError
-from sottovoce.files import sync_folder
+from sottovoce.files import open_shared, sync_folder
 
 START = "0" * 64  # what the first line names as the line before it
 
@@ -33,7 +33,7 @@ def append(path: Path, mark: Mark, document: Mapping[str, Any]) -> Mark:
     """Add a line after the mark, which must be the end of the file; return the new end."""
     text = _encoded({"previous": mark.head, **document})
     created = not path.exists()
-    with path.open("ab") as file:
+    with open_shared(path, "ab") as file:
         file.write(text + b"\n")
         file.flush()
         os.fsync(file.fileno())
@@ -66,7 +66,7 @@ def _document(text: bytes, previous: str, path: Path, number: int) -> dict[str, 
     try:
         line = json.loads(text)
         follows = isinstance(line, dict) and line.get("previous") == previous and _encoded(line) == text
-    except ValueError:  # not JSON, or not a finite number
+    except (ValueError, RecursionError):  # not JSON, not a finite number, or too deep
         follows = False
     if not follows:
         raise PrivacyError(f"{path}: line {number} does not follow from the one before it. It was changed.")

@@ -87,9 +87,10 @@ class Mechanism:
     def draw_cohort(self, users: int, rng: Randomness) -> npt.NDArray[np.int64]:
         """Return who takes part, among users 0 to users - 1; raise where the accounting assumes something else."""
         if self.participation.sampling == "fixed" and users < self.population:
-            raise PrivacyError(
-                f"{self.cohort_size:g} of {users} users are a larger share than the {self.sampling_prob:g} that is "
-                f"accounted for. Set participation.population={users}."
+            raise PrivacyError(  # without their number, which is private
+                f"The store has fewer users than participation.population={self.population}, so cohorts of "
+                f"{self.cohort_size:g} are a larger share than the {self.sampling_prob:g} that is accounted for. State "
+                "a smaller public number that the store is sure to reach, or use Poisson cohorts."
             )
         return draw_cohort(self.participation.sampling, users, self.cohort_size, self.sampling_prob, rng)
 

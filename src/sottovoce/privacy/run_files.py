@@ -36,11 +36,6 @@ class RunFile:
         """The file's name for people."""
         return Path(self.pattern).name
 
-    def holds(self, path: Path) -> bool:
-        """Return whether a path below the run's folder is this file, or lies in this folder."""
-        depth = len(Path(self.pattern).parts)
-        return len(path.parts) >= depth and Path(*path.parts[:depth]).match(self.pattern)
-
 
 RUN_FILES = (
     RunFile("ledger.jsonl", "published", "every release"),
@@ -65,11 +60,6 @@ RUN_FILES = (
     RunFile("done.json", "private", "the end of a benchmark's run"),
 )
 PRIVATE_FILES = tuple(file for file in RUN_FILES if file.side == "private")
-
-
-def side_of(path: Path) -> Side | None:
-    """Return the side of a path below a run's folder; None where it is not listed, which counts as private."""
-    return next((file.side for file in RUN_FILES if file.holds(path)), None)
 
 
 def private_paths(run: Path) -> Iterator[Path]:

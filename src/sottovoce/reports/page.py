@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.errors import DataError
-from sottovoce.files import existing_parent, make_folder, written_whole
+from sottovoce.files import existing_parent, keep_private, make_folder, written_whole
 from sottovoce.reports.drawing import STYLE, CsvTable, Section, esc
 from sottovoce.reports.reading import RunGroup, RunRecord, all_runs, group_runs, read_records
 from sottovoce.reports.sections import SECTIONS, lead_sentences
@@ -108,6 +108,7 @@ def require_page(page: Path) -> None:
 
 def _write_files(sections: Sequence[Section], folder: Path) -> list[Path]:
     make_folder(folder.absolute())
+    keep_private(folder)
     files = []
     for section in sections:
         files += [_write(folder / f"{picture.name}.png", picture.png) for picture in section.pictures]

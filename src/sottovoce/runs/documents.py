@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
+from pydantic import BaseModel, ConfigDict, RootModel, ValidationError, field_validator
 
-from sottovoce.config import Config, Tree
+from sottovoce.config import PUBLIC_SETTINGS, Config, Tree
 from sottovoce.data.selection import Selection
 from sottovoce.errors import DataError
 from sottovoce.evaluation.scores import Breakdown, Scores
@@ -68,7 +68,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path} is missing. Restore it, or choose another run.") from None
-    except ValueError:
+    except (ValueError, RecursionError):  # not JSON, or too deep
         raise _damaged(path) from None
 
 
@@ -84,6 +84,15 @@ class RunConfig(Document):
     config: Tree  # as the version that wrote it has it
     data: dict[str, str | None] = {}
     sources: dict[str, str] = {}
+
+    @field_validator("config")
+    @classmethod
+    def _has_sections(cls, config: Tree) -> Tree:
+        """Require keys and values in every section of which only some keys are public."""
+        for section in (name for name, keys in PUBLIC_SETTINGS.items() if keys is not None):
+            if not isinstance(config.get(section, {}), Mapping):
+                raise ValueError(f"{section} should hold keys and values")  # noqa: TRY004 - pydantic wants it
+        return config
 
     def setting(self, key: str) -> Any:
         """Return a value or section of the configuration, such as "federated.local.lr"; None for an unknown key."""

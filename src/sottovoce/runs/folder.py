@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 
 from sottovoce.errors import ConfigError, DataError
-from sottovoce.files import keep_private, make_folder, sha256_of, sync_folder, written_whole
+from sottovoce.files import OWNER_WRITES_FOLDER, keep_private, make_folder, sha256_of, sync_folder, written_whole
 from sottovoce.open_union import unknown_kind
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
@@ -180,7 +180,7 @@ class Run:
         name = self._free_name(f"{step:08d}")
         folder, temporary = self.path / CHECKPOINTS / name, self.path / CHECKPOINTS / f".{name}.tmp"
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
+        temporary.mkdir(OWNER_WRITES_FOLDER)
         recogniser.save(temporary / MODEL_FILE)
         with written_whole(temporary / STATE_FILE) as file:
             file.write(save({key: vector.cpu() for key, vector in state.vectors.items()}))

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from sottovoce.errors import DataError
-from sottovoce.files import keep_private, make_folder, open_private, written_whole
+from sottovoce.files import keep_private, make_folder, open_private, open_shared, written_whole
 from sottovoce.privacy.run_files import METRICS_FILE, PRIVATE_METRICS_FILE, PUBLIC_METRICS
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
     """Return a line; None where it is damaged."""
     try:
         line = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(line, dict) or not isinstance(line.get("step"), int):
         return None
@@ -169,7 +169,7 @@ class MetricsWriter:
     def _open(self, *, public: bool) -> IO[bytes]:
         if public not in self._files:
             log = self._log
-            self._files[public] = log.public.open("ab") if public else open_private(log.private, "ab")
+            self._files[public] = open_shared(log.public, "ab") if public else open_private(log.private, "ab")
         return self._files[public]
 
     def close(self) -> None:
