@@ -21,7 +21,7 @@ def require_delta(target_delta: float) -> None:
 
 def too_large(target_delta: float, population: float) -> bool:
     """Return whether a delta is not below 1/K."""
-    return target_delta * population >= 1
+    return target_delta * population >= 1 or target_delta >= 1 / population  # whichever is rounded
 
 
 def delta_caution(target_delta: float, population: int) -> str | None:

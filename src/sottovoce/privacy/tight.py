@@ -22,6 +22,7 @@ from sottovoce.privacy.tilt_search import tilted_delta, tilted_epsilon
 _TAIL = 1e-15  # the mass that the grid of a privacy loss distribution may leave out; it is added to delta
 _GRID = 400_000  # the intended number of points of a composed distribution
 _LARGEST_GRID = 8_000_000  # the largest number that is still computed: half a minute, a gigabyte
+_WIDEST = 500.0  # the widest interval: the exponential of one above 709 is no number
 _ROUNDING_SHARE = 0.01  # of delta, that rounding errors may take before the tilted FFT is used
 _COARSE = 1 / 16  # of a standard deviation of the loss of one release: a wider interval is coarse
 
@@ -63,7 +64,9 @@ def _pld(events: Counts, target_delta: float) -> Pld:
 
 def refusal(events: Counts) -> str | None:
     """Return why a privacy loss distribution is not computed; None where it is."""
-    _, points = grid_of(events)
+    interval, points = grid_of(events)
+    if interval > _WIDEST:
+        return f"losses are so large that its grid would have an interval of {interval:.3g}, more than {_WIDEST:g}"
     if points > _LARGEST_GRID:
         return f"its grid would have {points:.1e} points, more than {_LARGEST_GRID:.0e}"
     return None
