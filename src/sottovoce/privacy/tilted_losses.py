@@ -116,7 +116,7 @@ class Composed:
         above = self.losses[first:] - epsilon
         masses = self.tilted[first:] + (self.error if certified else 0.0)
         with np.errstate(divide="ignore"):
-            # In logarithms: where the tilt is steep, exp(-tilt * above) is no number, and exp(log_scale) is none either.
+            # In logarithms: where the tilt is steep, exp(-tilt * above) is rounded to 0 and exp(log_scale) is infinite.
             logs = np.log(-np.expm1(-above)) + np.log(masses) - self.tilt * above
         if not len(logs) or logs.max() == -math.inf:
             return min(self.outside, 1.0)
