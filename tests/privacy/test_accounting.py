@@ -226,6 +226,12 @@ def test_the_smallest_moments_are_not_left_out():
     assert solve(plan, "rdp").sigma_dp < 0.1
 
 
+def test_more_noise_than_a_grid_can_hold_has_an_epsilon():
+    assert pld({Event(1e9, 1e-4): 1}, DELTA).epsilon == 0.0
+    plan = Plan(population=10**7, cohort_size=1000, sigma_dp=None, central_steps=1, epsilon=1e-3)
+    assert 1e-5 < solve(plan, "pld").sigma_dp < 0.02
+
+
 def test_a_grid_whose_interval_is_too_wide_is_refused():
     found = pld({Event(1e-5, 1e-3): 100}, DELTA)
     assert found.epsilon is None
