@@ -203,7 +203,8 @@ def test_deltas_and_epsilons_are_each_others_inverse():
 
 
 @pytest.mark.parametrize(
-    ("z", "q"), [(0.0, 0.1), (math.nan, 0.1), (math.inf, 0.1), (1.0, 0.0), (1.0, 1.1), (-1.0, 0.1)]
+    ("z", "q"),
+    [(0.0, 0.1), (math.nan, 0.1), (math.inf, 0.1), (1.0, 0.0), (1.0, 1.1), (-1.0, 0.1), (1e-200, 0.1), (1e200, 0.1)],
 )
 def test_what_has_no_guarantee_is_refused(z, q):
     with pytest.raises(PrivacyError, match="Expected z="):
@@ -212,6 +213,32 @@ def test_what_has_no_guarantee_is_refused(z, q):
         plain_mechanism(0.0, 10, 100)
     with pytest.raises(ConfigError, match="cohort_size=1000 <= population=100"):
         plain_mechanism(1.0, 1000, 100)
+
+
+def test_the_smallest_moments_are_not_left_out():
+    spent, orders = {Event(5.0, 1e-8): 1}, (10.5, 100.5)
+    below = opacus_rdp.compute_rdp(q=1e-8, noise_multiplier=5.0, steps=1, orders=list(orders))
+    assert min(below) < 0  # rounding errors
+    for order, moment in zip(orders, moments(Event(5.0, 1e-8), orders), strict=True):
+        assert quadrature(5.0, 1e-8, order) <= moment < 1e-9
+    assert pld(spent, 1e-10).epsilon < 1e-8 < rdp(spent, 1e-10).epsilon < 0.02
+    plan = Plan(population=10**7, cohort_size=10, sigma_dp=None, central_steps=2000, epsilon=2.0, target_delta=1e-8)
+    assert solve(plan, "rdp").sigma_dp < 0.1
+
+
+def test_more_noise_than_a_grid_can_hold_has_an_epsilon():
+    assert pld({Event(1e9, 1e-4): 1}, DELTA).epsilon == 0.0
+    plan = Plan(population=10**7, cohort_size=1000, sigma_dp=None, central_steps=1, epsilon=1e-3)
+    assert 1e-5 < solve(plan, "pld").sigma_dp < 0.02
+
+
+def test_a_grid_whose_interval_is_too_wide_is_refused():
+    found = pld({Event(1e-5, 1e-3): 100}, DELTA)
+    assert found.epsilon is None
+    assert "an interval of" in found.reason
+    for row in paper_rows():
+        if row.event.sampling_prob < 1:
+            assert "interval" not in (pld_accounting.refusal({row.event: row.central_steps}) or "")
 
 
 def test_all_rows_of_the_paper():

@@ -1,14 +1,16 @@
 """Delta against 1/K, in trainings and plans, and the sampler's epsilon of a claim."""
 
+import math
+
 import pytest
 
 from ledgers import charged, mechanism
-from sottovoce.errors import PrivacyError
+from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.privacy.claims import claim_at, claim_for, open_account
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.planner import Plan, solve
 from sottovoce.privacy.privacy_options import Budget
-from sottovoce.privacy.target_delta import delta_caution, require_small_delta
+from sottovoce.privacy.target_delta import delta_caution, require_small_delta, too_large
 
 
 def test_a_delta_at_one_over_k_is_refused_and_a_little_below_it_is_said():
@@ -19,6 +21,21 @@ def test_a_delta_at_one_over_k_is_refused_and_a_little_below_it_is_said():
     assert "hardly below" in delta_caution(9e-4, 1000)
     assert delta_caution(4e-4, 1000) is None
     assert delta_caution(1e-9, 70_000_000) is None
+
+
+def test_one_over_k_itself_is_refused():
+    assert all(too_large(1 / population, population) for population in range(2, 500))
+    assert not too_large(math.nextafter(1 / 49, 0), 49)
+    found = solve(Plan(population=None, cohort_size=1, sigma_dp=1e3, central_steps=1, epsilon=1.0, target_delta=1 / 49),
+                  "rdp")  # fmt: skip
+    assert found.population < 49
+
+
+def test_a_cohort_of_less_than_one_user_is_refused():
+    known = {"cohort_size": 1e-4, "sigma_dp": 10.0, "central_steps": 1, "target_delta": 1e-7}  # T q = 1e-10 < delta
+    for claim in (claim_for, lambda **sizes: solve(Plan(epsilon=None, **sizes), "rdp")):
+        with pytest.raises(ConfigError, match=r"Expected cohort_size=0\.0001 >= 1"):
+            claim(population=10**6, **known)
 
 
 def test_a_training_with_a_large_delta_is_refused_before_it_starts():

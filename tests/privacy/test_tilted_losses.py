@@ -12,7 +12,8 @@ from sottovoce.privacy.events import ADD_OR_REMOVE, REPLACE, Event
 from sottovoce.privacy.loss_masses import UNIT, masses
 from sottovoce.privacy.renyi import rdp
 from sottovoce.privacy.tight import delta_at, gaussian_epsilon, pld
-from sottovoce.privacy.tilt_search import _delta, _epsilon, tilted_delta, tilted_epsilon
+from sottovoce.privacy.tilt_search import _delta, _epsilon, _Sum, tilted_delta, tilted_epsilon
+from sottovoce.privacy.tilted_losses import Composed, Window, _beyond, _Tilted, compose
 
 # z, q, releases, direction, epsilon, then the grid of the lower bound: interval, spread, largest loss.
 CASES = [
@@ -142,3 +143,55 @@ def test_no_mass_is_lost_where_float64_ends(z, direction):
         assert found is None
     else:
         assert np.exp(found.log_masses).sum() + found.infinite == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("direction", "least"), [("remove", 0.0259173), ("add", 0.0100707)])
+@pytest.mark.parametrize("tilt", [1.0, 1e5, 1e7])
+def test_any_tilt_gives_an_upper_bound(direction, least, tilt):
+    window = Window(tilt, 1.0, -5.0, 40.0)
+    assert (
+        compose([(masses(1.0, 0.1, direction, 1e-2, 1e-15), 1)], 0.0, window).delta(0.0512) >= least
+    )  # with 60 digits
+
+
+def test_a_steep_tilt_loses_nothing_where_a_user_is_added():
+    exact = 0.1718208823  # with 60 digits
+    assert exact <= _epsilon({Event(0.10105, 0.15787): 1}, "add", 4e-22) <= exact * (1 + 1e-6)
+
+
+def test_the_smallest_intervals_have_an_epsilon():
+    found = masses(50.0, 1e-8, "remove", 1e-10, 1e-15)
+    assert len(found.between(-math.inf, math.inf).log_masses) == len(found.log_masses)
+    assert len(found.between(math.inf, math.inf).log_masses) == 0
+    assert 0 < tilted_epsilon({Event(50.0, 1e-8): 1}, 1e-12) < 1e-9
+
+
+def composed_of(losses, tilted, outside):
+    return Composed(
+        tilt=1.0, log_scale=0.0, losses=np.array(losses), tilted=np.array(tilted), error=0.0, outside=outside
+    )
+
+
+@pytest.mark.parametrize(("losses", "outside"), [([-2.0, -1.0], 0.5), ([1.0, 2.0], math.nan), ([1.0, 2.0], 0.5)])
+def test_no_epsilon_is_returned_that_was_not_checked(losses, outside):
+    assert _Sum([composed_of(losses, [0.5, 0.5], outside)], 0.0).epsilon(1e-9) == math.inf
+
+
+def test_a_large_weight_counts_whole_beyond_the_window():
+    part = _Tilted(masses(1.0, 0.1, "remove", 1e-2, 1e-15), 1, 20.0)
+    without, weighed = (math.log(_beyond([part], weight, (20.0,) * 2, 40.0)) for weight in (0.0, 900.0))
+    assert weighed == pytest.approx(without + 900.0)
+
+
+def test_folding_has_its_own_rounding_error():
+    found = masses(1.0, 0.1, "remove", 1e-4, 1e-15)
+    count, window = 10**6, Window(1e-4, 1.0, 0.0, 1e-3)
+    moment = _Tilted(found, count, window.tilt)
+    exact = count * (moment.log_total + 1.01 * moment.error)
+    folded = len(found.log_masses) / 256
+    assert compose([(found, count)], 0.0, window).log_scale >= exact + count * UNIT * folded
+
+
+@pytest.mark.parametrize("direction", ["remove", "add", "symmetric"])
+def test_a_wide_grid_does_not_end_where_float64_has_no_mass(direction):
+    assert masses(1.0, 0.5, direction, 40.0, 1e-17) is None

@@ -22,6 +22,7 @@ from sottovoce.privacy.target_delta import require_delta
 Adjacency = Literal["add or remove one user", "replace one user by another"]
 ADD_OR_REMOVE: Adjacency = "add or remove one user"
 REPLACE: Adjacency = "replace one user by another"
+_MULTIPLIERS = (1e-100, 1e100)  # noise multipliers whose squares are numbers
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,11 @@ class Event:
 
     def __post_init__(self) -> None:
         """Refuse what has no guarantee."""
-        if not (math.isfinite(self.z) and self.z > 0 and 0 < self.sampling_prob <= 1):
-            raise PrivacyError(f"Expected z={self.z:g} > 0 and sampling_prob={self.sampling_prob:g} in (0, 1].")
+        least, most = _MULTIPLIERS
+        if not (least <= self.z <= most and 0 < self.sampling_prob <= 1):
+            raise PrivacyError(
+                f"Expected z={self.z:g} in [{least:g}, {most:g}] and sampling_prob={self.sampling_prob:g} in (0, 1]."
+            )
 
 
 Counts = Mapping[Event, int]  # how often each event happened

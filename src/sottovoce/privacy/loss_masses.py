@@ -73,9 +73,13 @@ class Masses:
 
     def between(self, low: float, high: float) -> "Masses":
         """Return the part with losses from `low` to below `high`, and the infinite one."""
-        ends = ((max(min(loss, 1e300), -1e300) - self.anchor) / self.interval - self.first for loss in (low, high))
-        begin, end = (min(max(math.ceil(place), 0), len(self.log_masses)) for place in ends)
+        begin, end = self._place(low), self._place(high)
         return replace(self, first=self.first + begin, log_masses=self.log_masses[begin:end])
+
+    def _place(self, loss: float) -> int:
+        """Return how many of the masses lie below a loss, which may be infinite."""
+        place = (loss - self.anchor) / self.interval - self.first
+        return math.ceil(min(max(place, 0.0), float(len(self.log_masses))))
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,8 @@ def _cells(z: float, q: float, interval: float, tail: float, *, symmetric: bool)
         first = max(first, 0)
     places = np.arange(first, last + 1, dtype=np.float64)
     share, x = _edges(z, q, interval * places, symmetric=symmetric)
+    if x[-1] > _FURTHEST * z:
+        return None
     with np.errstate(divide="ignore"):
         widths = z**2 * np.log1p(math.expm1(interval) / share[:-1])
     open_below = share[0] == 0.0  # the lowest loss of all is reached at x = -infinity only

@@ -1,11 +1,13 @@
 """Planning: solve for one of population, cohort size, noise, steps and epsilon, given the other four.
 
-At a delta below 1/K epsilon falls with the population, the cohort size and the noise, and rises with the steps. So each
-of them is found by a search along one line. The solution keeps the requested epsilon by the requested accounting.
+Epsilon falls with the population, the cohort size and the noise, and rises with the steps. So each of them is found by
+a search along one line. The solution keeps the requested epsilon by the requested accounting, always: that is checked.
 
-At a larger delta this is false: with S = 1 of K = 1e10 users a user is so seldom drawn that epsilon is 0 at delta 1e-9,
-however small the noise. Such plans are refused, and populations are sought below 1/delta, unless `large_delta` is
-accepted.
+With the cohort size epsilon does not always fall. Where S = 1 of K = 1e10 users takes part, a user is so seldom drawn
+that epsilon is 0 at delta 1e-9, however small the noise. So plans with a delta that is not below 1/K are refused, and
+populations are sought below 1/delta, unless `large_delta` is accepted; cohorts of less than one user are refused
+always. Just below 1/K, and where epsilon is next to 0, it may still rise with the cohort: a solution then keeps
+epsilon, but a smaller one may exist.
 """
 
 import math
@@ -106,7 +108,9 @@ def _range(plan: Plan, unknown: str) -> tuple[float, float]:
         low = max(low, math.ceil(plan.cohort_size))
     if unknown == "population" and "large_delta" not in plan.accepted:
         high = min(high, math.ceil(1 / plan.target_delta) - 1)
-        if low > high or too_large(plan.target_delta, high):
+        if too_large(plan.target_delta, high):  # 1 / delta was rounded up
+            high -= 1
+        if low > high:
             raise PrivacyError(
                 f"No population of at least {low:g} users has 1/K above delta {plan.target_delta:g}. Choose a smaller "
                 "delta."

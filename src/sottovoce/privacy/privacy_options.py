@@ -41,6 +41,11 @@ class Participation(BaseModel):
                 raise ValueError("Expected no weight_bound and no weight_total where weight is one")
         elif self.weight_total is None:
             raise ValueError(f"Expected weight_total, a public number, where weight is {self.weight}")
+        if self.cohort_size < 1:
+            raise ValueError(
+                f"Expected cohort_size={self.cohort_size:g} >= 1: with less than one user in a step delta alone may "
+                "cover all audio of a user, and epsilon says nothing"
+            )
         if self.population is not None and self.sampling != "everyone" and self.cohort_size > self.population:
             default = "" if "cohort_size" in self.model_fields_set else " (the default)"
             raise ValueError(

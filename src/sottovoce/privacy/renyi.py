@@ -109,11 +109,11 @@ def _moments(event: Event, orders: list[float]) -> Floats:
         return np.array([_symmetric_moment(z, q, order) for order in orders])
     with np.errstate(all="ignore"):
         found = np.asarray(_opacus_rdp().compute_rdp(q=q, noise_multiplier=z, steps=1, orders=orders), dtype=np.float64)
-    found = np.where(np.isfinite(found) & (found >= 0), found, np.inf)  # to leave out an order is safe
     # A moment is a logarithm near 0, divided by order - 1: its rounding error grows toward order 1, and with its
-    # terms. opacus also leaves out terms below 1e-13.
+    # terms. opacus also leaves out terms below 1e-13. So a moment that is nearly 0 may come out below 0.
     rounding = 2.0**-42 * (1 + grid**2 / (2 * z**2)) / (grid - 1)
-    return np.asarray(found * (1 + 1e-9) + rounding)
+    found = np.where(np.isfinite(found) & (found >= -rounding), found, np.inf)  # to leave out an order is safe
+    return np.asarray(np.maximum(found, 0.0) * (1 + 1e-9) + rounding)
 
 
 @cache

@@ -1,7 +1,8 @@
 """Which delta is small enough: below 1/K, and better below 1/K^1.1.
 
 At delta = 1/K, publishing all audio of one random user is allowed at epsilon 0. So an epsilon at such a delta says
-nothing, and is refused unless asked for.
+nothing, and is refused unless asked for. Below it, with a cohort of at least one user (`Participation` requires that),
+q >= 1/K is above delta: no user is drawn so seldom that delta alone covers it.
 """
 
 from collections.abc import Collection
@@ -21,7 +22,7 @@ def require_delta(target_delta: float) -> None:
 
 def too_large(target_delta: float, population: float) -> bool:
     """Return whether a delta is not below 1/K."""
-    return target_delta * population >= 1
+    return target_delta * population >= 1 or target_delta >= 1 / max(population, 1)  # 1/49 * 49 is rounded below 1
 
 
 def delta_caution(target_delta: float, population: int) -> str | None:

@@ -10,6 +10,7 @@ Three ways to the same number, each where it is best:
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -22,6 +23,8 @@ from sottovoce.privacy.tilt_search import tilted_delta, tilted_epsilon
 _TAIL = 1e-15  # the mass that the grid of a privacy loss distribution may leave out; it is added to delta
 _GRID = 400_000  # the intended number of points of a composed distribution
 _LARGEST_GRID = 8_000_000  # the largest number that is still computed: half a minute, a gigabyte
+_WIDEST = 500.0  # the widest interval: the exponential of one above 709 is no number
+_MOST_NOISE = 1e6  # the largest z that is accounted for; a grid for more noise is too fine
 _ROUNDING_SHARE = 0.01  # of delta, that rounding errors may take before the tilted FFT is used
 _COARSE = 1 / 16  # of a standard deviation of the loss of one release: a wider interval is coarse
 
@@ -46,6 +49,7 @@ def _pld(events: Counts, target_delta: float) -> Pld:
         return Pld(0.0)
     if all(event.sampling_prob == 1.0 for event in events):
         return Pld(gaussian_epsilon(_multiplier(events), target_delta))
+    loose, events = rdp_of(events, target_delta).epsilon, _with_less_noise(events)
     if (reason := refusal(events)) is not None:
         return Pld(None, reason)
     lost, bounds = rounding(events), []
@@ -58,12 +62,22 @@ def _pld(events: Counts, target_delta: float) -> Pld:
     if not bounds:
         return Pld(None, f"delta {target_delta:g} is not above the rounding errors of its convolutions")
     # All are upper bounds. On a coarse grid RDP may be the smallest one.
-    return Pld(min(*bounds, rdp_of(events, target_delta).epsilon))
+    return Pld(min(*bounds, loose))
+
+
+def _with_less_noise(events: Counts) -> Counts:
+    """Return the events with z of at most _MOST_NOISE: they cost no less, and their grid is not too fine."""
+    found: Counter[Event] = Counter()
+    for event, count in events.items():
+        found[replace(event, z=min(event.z, _MOST_NOISE))] += count
+    return found
 
 
 def refusal(events: Counts) -> str | None:
     """Return why a privacy loss distribution is not computed; None where it is."""
-    _, points = grid_of(events)
+    interval, points = grid_of(events)
+    if interval > _WIDEST:
+        return f"losses are so large that its grid would have an interval of {interval:.3g}, more than {_WIDEST:g}"
     if points > _LARGEST_GRID:
         return f"its grid would have {points:.1e} points, more than {_LARGEST_GRID:.0e}"
     return None

@@ -109,9 +109,9 @@ class _Sum:
     def epsilon(self, target_delta: float, *, certified: bool = True) -> float:
         """Return an upper bound on epsilon; `low` where already that keeps the delta, inf where nothing does."""
         low, high = self.low, max(float(term.losses[-1]) for term in self.terms)
-        if high <= low or self.delta(low, certified=certified) <= target_delta:
+        if self.delta(low, certified=certified) <= target_delta:
             return low
-        if self.delta(high, certified=certified) > target_delta:
+        if high <= low or not self.delta(high, certified=certified) <= target_delta:  # nor where it is no number
             return math.inf
         while high - low > 1e-7 * high:
             middle = (low + high) / 2

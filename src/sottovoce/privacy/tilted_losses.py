@@ -84,6 +84,10 @@ class _Tilted:
         found = np.bincount(self.masses.places % points, np.exp(self.logs - self.log_total), points)
         return np.asarray(found, dtype=np.float64)
 
+    def folding(self, points: int) -> float:
+        """Return a bound on the relative error of adding up the masses that meet in one point of the circle."""
+        return UNIT * (len(self.masses.log_masses) / points + 1)
+
 
 @dataclass(frozen=True)
 class Composed:
@@ -111,10 +115,13 @@ class Composed:
         first = int(np.searchsorted(self.losses, epsilon))
         above = self.losses[first:] - epsilon
         masses = self.tilted[first:] + (self.error if certified else 0.0)
-        inside = float(np.sum(np.exp(-self.tilt * above) * -np.expm1(-above) * masses))
-        if inside <= 0:
+        with np.errstate(divide="ignore"):
+            # In logarithms: where the tilt is steep, exp(-tilt * above) is rounded to 0 and exp(log_scale) is infinite.
+            logs = np.log(-np.expm1(-above)) + np.log(masses) - self.tilt * above
+        if not len(logs) or logs.max() == -math.inf:
             return min(self.outside, 1.0)
-        log_delta = self.log_scale - self.tilt * epsilon + math.log(inside) + 1e-9
+        rounding = 1e-9 + 4 * UNIT * (abs(self.log_scale) + self.tilt * abs(epsilon))
+        log_delta = self.log_scale - self.tilt * epsilon + log_sum(logs) + rounding
         return min(math.exp(min(log_delta, 0.0)) + self.outside, 1.0)
 
 
@@ -133,7 +140,7 @@ def compose(releases: Sequence[tuple[Masses, int]], log_weight: float, window: W
     infinite = math.fsum(part.count * part.masses.infinite for part in parts)
     return Composed(
         tilt=window.tilt,
-        log_scale=log_weight + _log_moment(parts) + 2 * window.tilt * slack,
+        log_scale=log_weight + _log_moment(parts, points) + 2 * window.tilt * slack,
         losses=losses,
         tilted=np.roll(powers, -(first % points)),
         error=error,
@@ -141,15 +148,16 @@ def compose(releases: Sequence[tuple[Masses, int]], log_weight: float, window: W
     )
 
 
-def _log_moment(parts: Sequence[_Tilted]) -> float:
-    """Return the logarithm of the sum of all composed tilted masses, with their relative errors."""
-    return math.fsum(part.count * (part.log_total + 1.01 * part.error) for part in parts)
+def _log_moment(parts: Sequence[_Tilted], points: int | None = None) -> float:
+    """Return the logarithm of the sum of all composed tilted masses, with their relative errors, on a circle or not."""
+    errors = [part.error + (0.0 if points is None else part.folding(points)) for part in parts]
+    return math.fsum(part.count * (part.log_total + 1.01 * error) for part, error in zip(parts, errors, strict=True))
 
 
 def _beyond(parts: Sequence[_Tilted], log_weight: float, tilts: Sequence[float], loss: float) -> float:
     """Return a Chernoff bound on the mass of composed losses above a loss."""
     exponents = [_log_moment([replace(part, tilt=tilt) for part in parts]) - tilt * loss for tilt in tilts]
-    return math.exp(min(*exponents, 0.0) + min(log_weight, 700.0) + 1e-9)
+    return math.exp(min(min(*exponents, 0.0) + log_weight, 700.0) + 1e-9)
 
 
 def _power(parts: Sequence[_Tilted], points: int) -> tuple[Floats, float]:
