@@ -239,7 +239,7 @@ def _guarantee(config: Config, header: LedgerHeader, epsilon: Epsilons) -> str:
     by_pld = "" if epsilon.pld is None else f", {rounded_up(epsilon.pld)} (PLD)"
     seeded_by = "" if config.data.seed_model is None else "; beyond what the seed model reveals"
     if header.earlier:
-        seeded_by = "; with what the seed model has spent on the same users"
+        seeded_by = "; with what the seed model has spent"
     simulated = " (seeded randomness: a simulation)" if header.simulated else ""
     caution = delta_caution(header.target_delta, header.population)
     cautioned = "" if caution is None else f"; caution: {caution.removesuffix('.')}"

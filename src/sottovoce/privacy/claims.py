@@ -290,7 +290,7 @@ def _mechanism(account: Account) -> str:
         f"(std of the average in units of C), z = {_number(header.z)} times what one user can change; {header.noise}.",
         f"Composition: {account.releases} releases of this mechanism, adaptively chosen.",
         *(
-            f"Before: {run.releases} releases on the same users by the run that the seed model comes from, with z = "
+            f"Before: {run.releases} releases by a private run that the seed model comes from, with z = "
             f"{_number(run.z)} and q = {_number(run.sampling_prob)}; they are part of every epsilon here."
             for run in header.earlier
         ),
@@ -343,7 +343,7 @@ def _described(file: RunFile) -> str:
 
 def _not_covered(simulated: bool) -> str:
     lines = [
-        "The data of the seed model, and whatever the seed model reveals.",
+        "The data of the seed model, and whatever the seed model reveals, unless its releases are part of the epsilon.",
         "Choices made by looking at the users' data: hyper-parameters, the number of runs, which one is published. "
         "Runs on the same users add up: `sotto privacy compose`.",
         "All other files of the run's folder. They stay with whoever ran the training: "
