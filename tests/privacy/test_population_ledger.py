@@ -183,13 +183,15 @@ def test_a_damaged_witness_or_a_missing_salt_is_one_line(store, tmp_path):
         population(store)
 
 
-def _charge_many(folder, store, name):
+def _charge_many(folder, store, name, start):
+    start.wait()  # so that they begin the ledger at the same moment
     charge(ledger(folder / name, store, config_hash=name * 64), *range(20))
 
 
-def test_several_processes_charge_at_once(store, tmp_path):
+def test_several_processes_begin_and_charge_at_once(store, tmp_path):
     fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=_charge_many, args=(tmp_path, store, name)) for name in "123"]
+    start = fork.Barrier(3)
+    processes = [fork.Process(target=_charge_many, args=(tmp_path, store, name, start)) for name in "123"]
     for process in processes:
         process.start()
     for process in processes:

@@ -117,8 +117,8 @@ class PopulationLedger:
         self._hashes: list[str] = []
         self._size, self.id = 0, ""
         self.runs: dict[str, RunCharges] = {}
-        begun = self._path.exists() and self._path.stat().st_size > 0
-        witness = _read_witness(store)
+        witness = _read_witness(store)  # first: another process may be beginning the ledger at this moment
+        begun = self._begun()
         if witness is not None and not begun:
             raise PrivacyError(
                 f"{self.place} is missing, but {store} was used with the ledger in {witness.place}, which has "
@@ -133,10 +133,14 @@ class PopulationLedger:
             self._require_witnessed()
             self._write_witness()
 
+    def _begun(self) -> bool:
+        return self._path.exists() and self._path.stat().st_size > 0
+
     def _make_place(self) -> None:
         """Make the folder of a new ledger; raise where it holds anything else, so that nothing is taken over."""
         made = not self.place.exists()
-        if not made and (not self.place.is_dir() or {path.name for path in self.place.iterdir()} - {_LINES_FILE}):
+        others = not made and (not self.place.is_dir() or {path.name for path in self.place.iterdir()} - {_LINES_FILE})
+        if others and not self._begun():  # another process writes the first line before it makes anything else
             raise PrivacyError(
                 f"{self.place} holds something, but no ledger: it was lost, or this is another folder. Restore it, or "
                 "choose another privacy.ledger."
