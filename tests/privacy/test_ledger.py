@@ -336,3 +336,23 @@ def test_a_run_without_a_guarantee_has_a_ledger_that_says_so(tmp_path):
     assert "no privacy guarantee: there is no noise" in statement(account)
     with pytest.raises(PrivacyError, match="has no epsilon: none: there is no noise"):
         _ = account.spent
+
+
+def test_a_release_that_stands_there_twice_is_found_and_a_checkpoint_is_named_once(tmp_path):
+    ledger = charged(tmp_path, 2)
+    mark = checkpoint(tmp_path, 2, ledger)
+    assert checkpoint(tmp_path, 2, ledger) == mark  # the same checkpoint, saved again
+    assert len(read_ledger(tmp_path / LEDGER_FILE).entries) == 3
+    append_line(tmp_path, {"release": 3, "step": 1, "epsilon": 99.0, "aggregate": f"{1:064x}"})
+    with pytest.raises(PrivacyError, match="release 3 is missing, or stands there twice"):
+        verify(tmp_path)
+
+
+def test_a_seed_models_releases_count_once_beside_its_own_run(tmp_path):
+    charged(tmp_path / "seed", 2)
+    earlier = (read_ledger(tmp_path / "seed" / LEDGER_FILE).as_earlier(),)
+    mech = mechanism(sigma_dp=0.2)
+    (tmp_path / "next").mkdir()
+    Ledger(tmp_path / "next" / LEDGER_FILE, header_of(mech, earlier=earlier), None).charge(0, 0, "a" * 64)
+    seed, following = (open_account(tmp_path / name) for name in ("seed", "next"))
+    assert composed([seed, following]) == composed([following]) == following.spent

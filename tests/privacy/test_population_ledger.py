@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from ledgers import charged, checkpoint, header_of, mechanism
+from ledgers import append_line, charged, checkpoint, header_of, mechanism
 from sottovoce.errors import DataError, PrivacyError
 from sottovoce.privacy.accounting import rdp
 from sottovoce.privacy.charges import Charges
@@ -282,3 +282,24 @@ def test_a_run_is_not_charged_without_those_that_its_seed_model_comes_from(store
     shared.adopt(first.run, first.header, first.charges, tmp_path / "first")
     shared.adopt("1" * 64, header, Charges([(0, "a")]), tmp_path)
     assert total(store) == rdp(mechanism().spent(2) + mechanism(sigma_dp=0.2).spent(1), 1e-9).epsilon
+
+
+def test_the_hash_of_users_does_not_depend_on_their_order(store):
+    shared = population(store)
+    assert shared.users_hash(["b", "a"]) == shared.users_hash(["a", "b"]) != shared.users_hash(["a"])
+
+
+def test_a_ledger_that_shrinks_while_it_is_in_use_is_an_error(store, tmp_path):
+    opened = ledger(tmp_path / "a", store)
+    charge(opened, 0, 1)
+    path = place_beside(store) / "ledger.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(PrivacyError, match="has become shorter while it was in use"):
+        opened.charge(2, 0, "a" * 64)
+
+
+def test_a_charge_of_a_run_that_never_began_is_an_error(store, tmp_path):
+    charge(ledger(tmp_path / "a", store), 0)
+    append_line(place_beside(store), {"charge": "f" * 64, "step": 0, "aggregate": "a"})
+    with pytest.raises(PrivacyError, match="charges a run that has not begun"):
+        population(store)
