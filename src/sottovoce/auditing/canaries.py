@@ -97,11 +97,11 @@ class CanaryClient(Client):
         norm = float(mechanism.privacy.clip_norm or 0.0)
         return cls(client.store, client.batching, client.local, client.augment, client.seed, directions, norm)
 
-    def batches(self, step: int, user: str, rows: Rows, encoder: Encoder) -> Iterator[LocalBatch]:  # noqa: ARG002
+    def batches(self, step: int, user: str, rows: Rows, encoder: Encoder) -> Iterator[LocalBatch]:  # noqa: ARG002 - it trains nothing
         """Return nothing to train on."""
         return iter(())
 
-    def finish_(self, recogniser: Recogniser, theta: Tensor, state: LocalState) -> Tensor:  # noqa: ARG002
+    def finish_(self, recogniser: Recogniser, theta: Tensor, state: LocalState) -> Tensor:  # noqa: ARG002 - a canary trains nothing
         """Return the canary's delta, in the memory of the gradient."""
         return self.directions.delta_(recogniser.flat.gradient, canary_number(state.user), self.clip_norm)
 

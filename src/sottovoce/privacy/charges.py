@@ -75,17 +75,28 @@ class Costly(Protocol):
     """The mechanism of a run, as far as its releases' cost depends on it."""
 
     @property
-    def z(self) -> float: ...  # noqa: D102 - the names of a ledger's header
+    def z(self) -> float:
+        """The noise multiplier."""
+
     @property
-    def sampling_prob(self) -> float: ...  # noqa: D102
+    def sampling_prob(self) -> float:
+        """The probability q that a user takes part."""
+
     @property
-    def adjacency(self) -> Adjacency | None: ...  # noqa: D102
+    def adjacency(self) -> Adjacency | None:
+        """What changes between neighbouring populations; None without a guarantee."""
+
     @property
-    def sampler_epsilon(self) -> float | None: ...  # noqa: D102
+    def sampler_epsilon(self) -> float | None:
+        """What the sampler of the noise adds to epsilon with every release."""
+
     @property
-    def noise_mechanism(self) -> AnyNoise: ...  # noqa: D102
+    def noise_mechanism(self) -> AnyNoise:
+        """The noise."""
+
     @property
-    def simulated(self) -> bool: ...  # noqa: D102
+    def simulated(self) -> bool:
+        """Whether cohorts and noise came from a seed."""
 
 
 def cost(mechanism: Costly, repetitions: Repetitions) -> Spent:
