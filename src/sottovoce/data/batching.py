@@ -1,12 +1,13 @@
 """Batches by seconds of audio, padding included, and micro-batches of similar length inside them.
 
-A user's utterances are sorted by length and cut into batches with rows x longest <= budget. The order of the batches is
-random. Guarantees: every utterance is in exactly one batch; an utterance longer than the budget is a batch of its own
-and is never dropped; `max_seconds_per_user` bounds the audio of one epoch by a random choice of utterances.
+Every epoch shuffles a user's utterances and cuts batches in that order with rows x longest <= budget, so the utterances
+of a batch are others in every epoch. Guarantees: every utterance is in exactly one batch; an utterance longer than the
+budget is a batch of its own and is never dropped; `max_seconds_per_user` bounds the audio of one epoch by a random
+choice of utterances. Where nothing is trained, the order is free: `by_length` makes the fewest batches.
 
-Where an encoder computes padding (ours do so only on a GPU), a batch is computed as micro-batches. Each is padded only
-to its own longest utterance and contains at most the share `max_padding` of padding. The gradient of a batch is the
-mean over its utterances, whatever the micro-batches are.
+Inside a batch the longest utterance comes first. Where an encoder computes padding (ours do so only on a GPU), a batch
+is computed as micro-batches. Each is padded only to its own longest utterance and contains at most the share
+`max_padding` of padding. The gradient of a batch is the mean over its utterances, whatever the micro-batches are.
 """
 
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sottovoce.data.store import IntArray, Store
 from sottovoce.features.logmel import BINS, FRAMES_PER_SECOND
+
+Places = npt.NDArray[np.intp]
 
 
 class Batching(BaseModel):
@@ -64,18 +67,43 @@ class PaddedBatch:
 
 
 def epoch(rows: IntArray, frames: IntArray, options: Batching, rng: np.random.Generator) -> list[Batch]:
-    """Return the batches of one pass over a user's utterances; frames[i] is the length of rows[i]."""
+    """Return the batches of one pass over a user's utterances, in order; frames[i] is the length of rows[i].
+
+    Utterances that fit into one batch draw nothing: they are the same batch in every epoch.
+    """
     if len(rows) == 1:
         return [Batch((rows,))]
-    chosen = _within_limit(frames, options.max_seconds_per_user, rng)
-    by_length = chosen[np.argsort(-frames[chosen], kind="stable")]
-    groups = cut_by_budget(frames[by_length], options.seconds * FRAMES_PER_SECOND)
-    batches = []
-    for first, last in groups:
-        places = by_length[first:last]
-        micro = _cut_by_padding(frames[places], options.max_padding)
-        batches.append(Batch(tuple(rows[places[start:end]] for start, end in micro)))
-    return [batches[place] for place in rng.permutation(len(batches))]
+    limit = options.max_seconds_per_user
+    all_heard = limit is None or frames.sum() <= limit * FRAMES_PER_SECOND
+    if all_heard and len(rows) * frames.max(initial=0) <= options.seconds * FRAMES_PER_SECOND:
+        return by_length(rows, frames, options)
+    order = rng.permutation(len(rows))
+    if limit is not None and not all_heard:
+        order = order[: _fitting(frames[order], limit)]
+    return _batches(rows, frames, order, options)
+
+
+def by_length(rows: IntArray, frames: IntArray, options: Batching) -> list[Batch]:
+    """Return batches of similar utterances, the longest first; all utterances, and nothing is random."""
+    return _batches(rows, frames, np.argsort(-frames, kind="stable"), options)
+
+
+def _batches(rows: IntArray, frames: IntArray, order: Places, options: Batching) -> list[Batch]:
+    """Cut batches in this order; inside one, the longest utterance comes first, and of equal ones the first row."""
+    groups = cut_by_budget(frames[order], options.seconds * FRAMES_PER_SECOND)
+    sizes = np.array([last - first for first, last in groups], dtype=np.int64)
+    batch = np.repeat(np.arange(len(groups)), sizes)
+    order = order[np.lexsort((order, -frames[order], batch))]
+    ordered, lengths = rows[order], frames[order].tolist()
+    return [
+        Batch(
+            tuple(
+                ordered[first + start : first + end]
+                for start, end in _cut_by_padding(lengths[first:last], options.max_padding)
+            )
+        )
+        for first, last in groups
+    ]
 
 
 def load(store: Store, rows: IntArray) -> PaddedBatch:
@@ -94,38 +122,37 @@ def load(store: Store, rows: IntArray) -> PaddedBatch:
     return PaddedBatch(torch.from_numpy(padded).float().numpy(), frames, padded_targets, lengths)
 
 
-def _within_limit(frames: IntArray, max_seconds: float | None, rng: np.random.Generator) -> IntArray:
-    """Return the positions of all utterances, or of random ones with at most `max_seconds` of audio in total.
+def _fitting(frames: IntArray, max_seconds: float) -> int:
+    """Return how many of the first utterances have at most `max_seconds` of audio in total.
 
     There is always at least one, so a user with only long utterances still takes part.
     """
-    if max_seconds is None or frames.sum() <= max_seconds * FRAMES_PER_SECOND:
-        return np.arange(len(frames), dtype=np.int64)
-    order = rng.permutation(len(frames)).astype(np.int64)
-    fits = int(np.searchsorted(np.cumsum(frames[order]), max_seconds * FRAMES_PER_SECOND, side="right"))
-    return np.sort(order[: max(fits, 1)])
+    return max(int(np.searchsorted(np.cumsum(frames), max_seconds * FRAMES_PER_SECOND, side="right")), 1)
 
 
-def cut_by_budget(descending: IntArray, budget: float) -> list[tuple[int, int]]:
-    """Cut lengths, longest first, into groups with rows x longest <= budget; a longer row is a group of its own."""
+def cut_by_budget(lengths: IntArray, budget: float) -> list[tuple[int, int]]:
+    """Cut lengths, in their order, into groups with rows x longest <= budget; a longer row is a group of its own."""
     groups = []
-    first = 0
-    while first < len(descending):
-        last = min(first + max(int(budget // descending[first]), 1), len(descending))
-        groups.append((first, last))
-        first = last
+    first = longest = 0
+    for place, length in enumerate(lengths.tolist()):
+        longest = max(longest, length)
+        if place > first and (place + 1 - first) * longest > budget:
+            groups.append((first, place))
+            first, longest = place, length
+    if len(lengths):
+        groups.append((first, len(lengths)))
     return groups
 
 
-def _cut_by_padding(descending: IntArray, max_padding: float) -> list[tuple[int, int]]:
+def _cut_by_padding(descending: list[int], max_padding: float) -> list[tuple[int, int]]:
     """Cut lengths, longest first, into groups whose share of padding is at most `max_padding`."""
     groups = []
-    first = 0
-    while first < len(descending):
-        real = np.cumsum(descending[first:])
-        computed = np.arange(1, len(real) + 1) * descending[first]
-        # A shorter row never lowers the share of padding, so the rows that fit are the first ones.
-        last = first + max(int(np.count_nonzero(computed - real <= max_padding * computed)), 1)
-        groups.append((first, last))
-        first = last
+    first = real = 0
+    for place, length in enumerate(descending):
+        real += length
+        computed = (place + 1 - first) * descending[first]
+        if place > first and computed - real > max_padding * computed:
+            groups.append((first, place))
+            first, real = place, length
+    groups.append((first, len(descending)))
     return groups

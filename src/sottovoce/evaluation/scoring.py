@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sottovoce.data.batching import Batching, epoch, load
+from sottovoce.data.batching import Batching, by_length, load
 from sottovoce.data.store import Store
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
@@ -21,7 +21,6 @@ from sottovoce.evaluation.scores import Scores
 from sottovoce.model.ctc import ctc_loss, greedy
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.processes import Progress, no_progress
-from sottovoce.randomness import stream
 
 Rows = npt.NDArray[np.int64]
 
@@ -66,8 +65,7 @@ def evaluate(
     recogniser.require_store(store)
     if len(rows) == 0:
         raise DataError(f"No utterance of {store.path} was selected: there is nothing to evaluate. Select some.")
-    options = Batching(seconds=batch_seconds)
-    planned = epoch(rows, store.frames_of(rows), options, stream(0, "evaluation"))
+    planned = by_length(rows, store.frames_of(rows), Batching(seconds=batch_seconds))
     pads = recogniser.encoder.computes_padding
     batches = [micro for batch in planned for micro in (batch.micro if pads else [batch.rows])]
     # Longest first, dealt out in turn: the processes finish together.
