@@ -151,7 +151,7 @@ def _users(rates: Rates, gpus: int, cohort_size: int, rule: Rule) -> dict[str, f
 
 def fixed_share_of_compute() -> float:
     """Return the share of a user's time that is the fixed time of its local steps."""
-    steps, _ = local_work(STEPS.config, STEPS.audio.seconds)
+    steps, _ = local_work(STEPS.config, STEPS.audio.seconds, STEPS.audio.utterance_seconds)
     return paper_pace().per_local_step * STEPS.audio.mean(steps) / mean_cost(STEPS)
 
 

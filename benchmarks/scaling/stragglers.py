@@ -95,7 +95,7 @@ class Cohort:
 @cache
 def user_costs(workload: Workload) -> tuple[Floats, Floats]:
     """Return, for every amount of audio in the distribution, the engine's cost of a step and the time by the law."""
-    steps, seconds = local_work(workload.config, workload.audio.seconds)
+    steps, seconds = local_work(workload.config, workload.audio.seconds, workload.audio.utterance_seconds)
     pace = paper_pace()
     cost = seconds + STEP_SECONDS * steps
     return cost, pace.per_local_step * steps + pace.per_audio_second * seconds

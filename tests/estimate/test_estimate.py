@@ -19,7 +19,7 @@ from sottovoce.estimate.devices import A100, H100, Device, custom, here, seconds
 from sottovoce.estimate.model_size import describe
 from sottovoce.estimate.run_cost import estimate, memory, traffic
 from sottovoce.estimate.user_audio import audio_of, iid, log_normal, of_users, paper_audio, utterances_of_the_paper
-from sottovoce.estimate.work import FROZEN, _longest_first, flops_per_second, loads, local_work
+from sottovoce.estimate.work import FROZEN, _longest_first, batch_audio, flops_per_second, loads, local_work
 from sottovoce.federated.client import planned_batches
 from sottovoce.federated.federated_options import Local
 from sottovoce.federated.process_aggregator import share_out
@@ -110,7 +110,7 @@ def test_local_work_is_what_the_client_plans():
     rng, users = stream(0, "test"), np.array([0, 7, 20, 50, 130])
     for local in ("epochs=3", "steps=42"):  # 42 steps go round 1, 3 and 7 batches a whole number of times
         wanted = config("batching.seconds=20", f"federated.local.{local}")
-        steps, seconds = local_work(wanted, users.astype(np.float64))
+        steps, seconds = local_work(wanted, users.astype(np.float64), None)
         for place, user in enumerate(users):
             frames = np.full(user, 100)  # utterances of one second
             options = Local(**{local.split("=")[0]: int(local.split("=")[1])})
@@ -119,9 +119,32 @@ def test_local_work_is_what_the_client_plans():
             assert seconds[place] == pytest.approx(sum(len(batch.rows) for batch in planned))
 
 
+@pytest.mark.parametrize("local", ["epochs=3", "steps=40"])
+def test_local_work_of_utterances_of_different_lengths(local):
+    rng, key, count = stream(0, "test"), *local.split("=")
+    wanted = config("batching.seconds=60", f"federated.local.{local}")
+    planned_steps, planned_seconds, users = [], [], []
+    for utterances in rng.integers(1, 200, size=60):
+        frames = np.clip(rng.gamma(9.7, 58, size=utterances), 100, 1500).astype(np.int64)
+        rows, options = np.arange(utterances), Local(**{key: int(count)})
+        planned = planned_batches(rows, frames, Batching(seconds=60), options, rng)
+        users.append(frames.sum() / 100)
+        planned_steps.append(len(planned))
+        planned_seconds.append(sum(frames[batch.rows].sum() for batch in planned) / 100)
+    steps, seconds = local_work(wanted, np.array(users), 5.6)
+    assert steps.sum() == pytest.approx(sum(planned_steps), rel=0.05)
+    assert seconds.sum() == pytest.approx(sum(planned_seconds), rel=0.05)
+
+
+def test_a_full_batch_of_shuffled_utterances():
+    assert batch_audio(120, 5.6) == pytest.approx(72, rel=0.02)
+    assert batch_audio(5, 50) == pytest.approx(50, rel=0.02)  # each is longer than the limit: a batch of its own
+    assert batch_audio(120, 0.1) > 40
+
+
 def test_a_cap_on_audio_is_kept():
     capped = config("batching.seconds=20", "batching.max_seconds_per_user=30", "federated.local.epochs=2")
-    steps, seconds = local_work(capped, np.array([10.0, 500.0]))
+    steps, seconds = local_work(capped, np.array([10.0, 500.0]), None)
     assert steps.tolist() == [2, 4]
     assert seconds.tolist() == [20, 60]
 
@@ -138,7 +161,9 @@ def test_log_normal_expectations_against_sampling(name):
     assert audio.seconds.min() >= least
     assert audio.seconds.max() <= most
     for wanted in (config("federated.local.steps=10"), config("federated.local.epochs=10")):
-        for ours, sampled in zip(local_work(wanted, audio.seconds), local_work(wanted, drawn), strict=True):
+        length = audio.utterance_seconds
+        works = local_work(wanted, audio.seconds, length), local_work(wanted, drawn, length)
+        for ours, sampled in zip(*works, strict=True):
             assert audio.mean(ours) == pytest.approx(sampled.mean(), rel=0.02)
 
 

@@ -153,7 +153,8 @@ def _device(resolved: "Resolved", users: "UserAudio", name: str, tflops: float |
     from sottovoce.estimate.work import local_work
 
     if name == "here" and tflops is None:
-        steps, seconds = (users.mean(values) for values in local_work(resolved.config, users.seconds))
+        work = local_work(resolved.config, users.seconds, users.utterance_seconds)
+        steps, seconds = map(users.mean, work)
         step_seconds = seconds / steps if steps > 0 else resolved.config.batching.seconds
         return here(resolved.config, resolved.config.corpus.first_language, step_seconds, users.utterance_seconds)
     return _known_device(name, tflops)

@@ -23,7 +23,7 @@ from sottovoce.estimate.devices import A100, PAPER_PRECISION, Device, Precision,
 from sottovoce.estimate.model_size import ModelSize, activation_bytes, describe
 from sottovoce.estimate.sized_encoder import sized_encoder
 from sottovoce.estimate.user_audio import UserAudio
-from sottovoce.estimate.work import Sharing, cohort_size, flops_per_second, loads, local_work
+from sottovoce.estimate.work import Sharing, cohort_size, flops_per_second, loads, local_work, typical_utterance
 from sottovoce.federated.diagnostics import Figures
 from sottovoce.model.partition import make_partition
 from sottovoce.privacy.noise import IndependentNoise
@@ -94,13 +94,15 @@ def estimate(
 ) -> Estimate:
     """Estimate a federated run; `precision` is that of the configuration unless it is given.
 
-    Users are shared out as our engine does it; `dealt` is what the paper's rows are taken for, to compare with them.
+    Users are shared out and batches filled as our engine does it; `dealt` is what the paper's rows are taken for, to
+    compare with them.
     """
     size = describe(config, config.federated.partition, config.corpus.first_language)
     cohort = cohort_size(config)
     precision = precision or config.hardware.precision
     flops = flops_per_second(config.model, size.tokens, audio.utterance_seconds, trainable=config.federated.trainable)
-    steps, seconds = (audio.mean(values) for values in local_work(config, audio.seconds))
+    work = local_work(config, audio.seconds, typical_utterance(audio, sharing))
+    steps, seconds = map(audio.mean, work)
     pace = _pace(config, size, device, precision)
     shared = loads(config, audio, processes, sharing)
     rates = pace.per_local_step, pace.per_flop * sum(flops.values())

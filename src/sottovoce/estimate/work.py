@@ -11,12 +11,14 @@ nothing. Frozen parameters (`federated.trainable`) save a part of the backward p
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from sottovoce.config import Config
+from sottovoce.data.batching import cut_by_budget
 from sottovoce.errors import ConfigError
 from sottovoce.estimate.sized_encoder import sized_encoder
 from sottovoce.estimate.user_audio import Floats, UserAudio
@@ -29,10 +31,12 @@ from sottovoce.model.roles import Trainable
 from sottovoce.randomness import stream
 
 # How users come to processes. `longest first` is what our engine does; `dealt` gives every process as many, whoever
-# they are, and explains the paper's rows better (docs/estimate.md).
+# they are, and fills their batches to the last second. It explains the paper's rows better (docs/estimate.md).
 Sharing = Literal["longest first", "dealt"]
 
 FROZEN = "frozen"  # the part of the FLOPs that frozen parameters save
+_LENGTH_SHAPE = 9.7  # of utterances: a deviation of 0.32 of their mean
+_DRAWN_UTTERANCES = 1 << 14
 _DRAWN_USERS = 1 << 16  # at least: as many cohorts as that makes
 _MOST_USERS = 1 << 18  # of one cohort: beyond, what is drawn is scaled up
 
@@ -86,21 +90,35 @@ def saved_by_freezing(encoder: Encoder, outputs: float, trainable: Trainable, *,
     return of_matrices + 2 / 3 * attention * without_input_gradient / with_input_gradient
 
 
-def local_work(config: Config, seconds: Floats) -> tuple[Floats, Floats]:
+def local_work(config: Config, seconds: Floats, utterance_seconds: float | None) -> tuple[Floats, Floats]:
     """Return local steps and seconds of audio computed in one central step, of users with these seconds of audio.
 
-    As `planned_batches` does it: an epoch is cut into batches of at most `batching.seconds`, so that a user with less
-    has one batch as large as its audio; local steps go round and round the epoch's batches. Padding is not counted.
+    As `planned_batches` does it: an epoch is cut into batches of at most `batching.seconds`, padding included, and a
+    user with less than a full batch has one; local steps go from epoch to epoch. Padding itself is not counted. Without
+    a length of utterances, full batches have no padding.
     """
     heard = seconds if config.batching.max_seconds_per_user is None else seconds.clip(
         max=config.batching.max_seconds_per_user
     )  # fmt: skip
-    batches = np.ceil(heard / config.batching.seconds)
+    full = config.batching.seconds
+    batches = np.ceil(heard / (full if utterance_seconds is None else batch_audio(full, utterance_seconds)))
     local = config.federated.local
     if local.steps is None:
         return local.passes * batches, local.passes * heard
     steps = np.where(batches > 0, float(local.steps), 0.0)
     return steps, steps * heard / np.maximum(batches, 1.0)
+
+
+@cache
+def batch_audio(batch_seconds: float, utterance_seconds: float) -> float:
+    """Return the seconds of audio in a full batch, without padding, of shuffled utterances of this mean length.
+
+    Lengths are taken for a gamma distribution as wide as Common Voice's. The draws are the same in every call.
+    """
+    drawn = stream(0, "estimate-batches").gamma(_LENGTH_SHAPE, utterance_seconds / _LENGTH_SHAPE, _DRAWN_UTTERANCES)
+    frames = np.maximum(drawn * FRAMES_PER_SECOND, 1).astype(np.int64)
+    batches = cut_by_budget(frames, batch_seconds * FRAMES_PER_SECOND)
+    return float(frames.sum()) / FRAMES_PER_SECOND / len(batches)
 
 
 def cohort_size(config: Config) -> float:
@@ -139,7 +157,7 @@ def loads(config: Config, audio: UserAudio, processes: int, sharing: Sharing) ->
     size = cohort_size(config)
     users = min(max(round(size), 1), _MOST_USERS)
     cohorts = max(_DRAWN_USERS // users, 1)
-    steps, seconds = local_work(config, audio.seconds)
+    steps, seconds = local_work(config, audio.seconds, typical_utterance(audio, sharing))
     drawn = audio.draw(cohorts * users, stream(0, "estimate", users)).reshape(cohorts, users)
     share = _longest_first if sharing == "longest first" else _dealt
     costs = np.rint(seconds * FRAMES_PER_SECOND) + STEP_FRAMES * steps
@@ -151,6 +169,11 @@ def loads(config: Config, audio: UserAudio, processes: int, sharing: Sharing) ->
         return (sums * (wanted / sums.mean() if wanted > 0 else 0.0)).reshape(cohorts, processes)
 
     return Loads(shared(steps), shared(seconds))
+
+
+def typical_utterance(audio: UserAudio, sharing: Sharing) -> float | None:
+    """Return the length of utterances that fill batches; None where batches are filled to the last second."""
+    return audio.utterance_seconds if sharing == "longest first" else None
 
 
 def _longest_first(costs: Floats, processes: int) -> npt.NDArray[np.int64]:
