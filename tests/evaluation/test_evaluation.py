@@ -81,6 +81,11 @@ def test_what_is_not_our_model_is_one_clear_error(recogniser, make_store, make_t
     save_file({"x": torch.zeros(1)}, path, {"sottovoce": description})
     with pytest.raises(DataError, match="does not fit the model it describes"):
         load_recogniser(path)
+    post = Recogniser.make(SMALL.model_copy(update={"norm": "post"}), recogniser.token_set).initialise(0)
+    final = {"ln.weight": torch.ones(SMALL.width), "ln.bias": torch.zeros(SMALL.width)}  # as older versions had it
+    save_file({**post.flat.tensors(), **final}, path, {"sottovoce": json.dumps(post.description())})
+    with pytest.raises(DataError, match="norm=post no longer have a final LayerNorm"):
+        load_recogniser(path)
     german = Recogniser.make(SMALL, TokenSet(("de",))).initialise(0)
     with pytest.raises(DataError, match="has the tokens of en, the model those of de"):
         german.require_store(make_store({"a": 1}))

@@ -43,6 +43,24 @@ def test_the_presets_have_their_sizes(preset, parameters, tensors):
     assert len(list(encoder.parameters())) == tensors
 
 
+def test_post_layernorm_has_no_final_layernorm():
+    pre = resolve("baseline").config.model
+    encoder, before = (make_on_meta(options, 30) for options in (pre.model_copy(update={"norm": "post"}), pre))
+    assert sum(parameter.numel() for parameter in encoder.parameters()) == 255_800_864 - 2 * 768
+    assert len(encoder_partition(encoder, "tensor")) == 294
+    assert len(encoder_partition(encoder, "block")) == 36 + 4
+    assert encoder_partition(encoder, "kind").layers == encoder_partition(before, "kind").layers
+    assert encoder.values_per_output(100) == before.values_per_output(100) - 768
+
+
+def test_post_layernorm_ends_with_that_of_the_last_block():
+    encoder, seen = make(SMALL.model_copy(update={"norm": "post"})).eval(), []
+    encoder.output.register_forward_hook(lambda _, given, __: seen.append(given[0]))
+    encoder(torch.randn(1, 90, 80), torch.tensor([90]))
+    assert seen[0].mean(-1).abs().max() < 1e-5
+    assert (seen[0].var(-1, correction=0) - 1).abs().max() < 1e-3
+
+
 def test_partitions_of_the_baseline():
     encoder = make_on_meta(resolve("baseline").config.model, 30)
     assert len(encoder_partition(encoder, "tensor")) == 296

@@ -47,6 +47,8 @@ class Encoder(nn.Module):
 
     # Groups of tensors by the names of their modules, such as {"mlp": ("w1", "w2")}.
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    # Tensors of model files that earlier versions wrote, and why they no longer fit, for the error.
+    former: ClassVar[Mapping[str, str]] = {}
     # Frames per output. A store holds only utterances whose text fits its own stride (3), so a larger one is refused.
     output_stride: ClassVar[int] = 3
 

@@ -77,6 +77,8 @@ class FlatModel:
         parameters = self.tensors()
         for name in (*parameters, *tensors):
             expected, given = (tuple(part[name].shape) if name in part else None for part in (parameters, tensors))
+            if expected is None and name in self.encoder.former:
+                raise ValueError(self.encoder.former[name])
             if expected != given:
                 raise ValueError(f"{name} is {given}, not {expected}")
         for name, parameter in parameters.items():

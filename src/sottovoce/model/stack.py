@@ -1,5 +1,6 @@
 """Encoders that are a stack of equal blocks: front end -> blocks -> LayerNorm -> linear layer to tokens.
 
+Where the blocks end with a LayerNorm of their own (`model.norm=post`), there is no further one.
 In training a block may be dropped for a whole batch (layer drop); it is then skipped and costs nothing.
 """
 
@@ -28,11 +29,13 @@ class Stack(FrontEnd):
 
     options: StackOptions
 
-    def __init__(self, options: StackOptions, tokens: int, blocks: Iterable[nn.Module]) -> None:
+    def __init__(
+        self, options: StackOptions, tokens: int, blocks: Iterable[nn.Module], *, final_norm: bool = True
+    ) -> None:
         """Make the parameters around the blocks."""
         super().__init__(options, tokens, options.width, options.dropout)
         self.blocks = nn.ModuleList(blocks)
-        self.ln = nn.LayerNorm(options.width, eps=LAYER_NORM_EPS)
+        self.ln = nn.LayerNorm(options.width, eps=LAYER_NORM_EPS) if final_norm else None
         self.output = nn.Linear(options.width, tokens)
 
     def forward(self, features: Tensor, frames: Tensor, choices: Choices | None = None) -> tuple[Tensor, Tensor]:
@@ -42,7 +45,7 @@ class Stack(FrontEnd):
         for number, block in enumerate(self.blocks):
             if kept is None or kept[number]:
                 x = block(x, packing)
-        return packing.unpack(self.output(self.ln(x))), packing.outputs
+        return packing.unpack(self.output(x if self.ln is None else self.ln(x))), packing.outputs
 
     def draw_batch(self, streams: Streams) -> Choices:
         """Choose the blocks that are not dropped."""
@@ -110,4 +113,5 @@ class Stack(FrontEnd):
 
     def values_around(self) -> float:
         """Return how many numbers the layers around the blocks keep per output."""
-        return BINS * STRIDE * 2 + 4 * self.width + 3 * self.tokens
+        widths = 4 if self.ln is not None else 3
+        return BINS * STRIDE * 2 + widths * self.width + 3 * self.tokens

@@ -59,10 +59,14 @@ class Transformer(Stack):
 
     options: TransformerOptions
     groups: ClassVar = {"ln": ("ln1", "ln2", "ln"), "attention": ("wqkv", "wf"), "mlp": ("w1", "w2")}
+    former: ClassVar = dict.fromkeys(
+        ("ln.weight", "ln.bias"), "models with model.norm=post no longer have a final LayerNorm. Train it again"
+    )
 
     def __init__(self, options: TransformerOptions, tokens: int) -> None:
         """Make the parameters; `initialise` fills them."""
-        super().__init__(options, tokens, (TransformerBlock(options) for _ in range(options.blocks)))
+        blocks = (TransformerBlock(options) for _ in range(options.blocks))
+        super().__init__(options, tokens, blocks, final_norm=options.norm == "pre")
 
     def initialise(self, generator: torch.Generator) -> None:
         """Fill the parameters; `norm_scale` moves a factor from the blocks' LayerNorms to the matrices after them."""
