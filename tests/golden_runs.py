@@ -67,6 +67,8 @@ FEDERATED: Mapping[str, tuple[str, ...]] = {
     "block": ("federated.partition=block",),
     "kind": ("federated.partition=kind",),
     "fedprox": ("federated.local.rule={name: fedprox, mu: 0.3}",),
+    "local-lars": ("federated.local.optimizer={name: lars}",),
+    "local-lamb": ("federated.local.optimizer={name: lamb}", "federated.local.lr=0.01"),
     "epochs": ("federated.local.steps=null", "federated.local.epochs=2"),
     "noise-analysis": ("privacy.noise_analysis={group: mlp, inside: 1, outside: 0.5}",),
     "iid": ("users.iid=true",),

@@ -208,12 +208,14 @@ def memory(config: Config, size: ModelSize) -> dict[str, float]:
     parameters = size.trainable
     with torch.device("meta"):
         state = config.federated.optimizer.start(torch.empty(parameters))
+        local_state = config.federated.local.optimizer.start(torch.empty(parameters))
     noise = config.privacy.sigma_dp > 0
     held = {
         "model": size.parameters * _FLOAT,
         "gradients": parameters * _FLOAT,
         "theta": parameters * _FLOAT,
         "server_state": len(state.vectors) * parameters * _FLOAT,
+        "local_state": len(local_state.vectors) * parameters * _FLOAT,  # of the user who trains
         "integer_sum": parameters * _INTEGER,
         "noise": parameters * _INTEGER if noise else 0,  # in the memory of the host; other processes have their share
         # For diagnostics, which privacy.diagnostics switches off.
@@ -221,6 +223,8 @@ def memory(config: Config, size: ModelSize) -> dict[str, float]:
     }
     passing = {
         "activations": activation_bytes(sized_encoder(config.model, size.tokens), config.batching.seconds),
+        # The clipped gradient, and a vector while the local optimizer steps; plain SGD needs none.
+        "local_step": 0 if config.federated.local.plain_sgd else parameters * 2 * _FLOAT,
         # The average in float32; with q_min the sum in float64 before.
         "release": parameters * _FLOAT * (2 if config.participation.q_min is not None else 1),
         # The average, and up to two vectors while the optimizer steps.

@@ -1,9 +1,12 @@
-"""The work of one user in one central step: local SGD from theta on its own audio, which gives Delta_k.
+"""The work of one user in one central step: local training from theta on its own audio, which gives Delta_k.
 
     theta_k = theta
     for every local batch: g = gradient of the loss, corrected by the local rule, clipped to norm 1
                            theta_k -= local_lr * g
     Delta_k = theta - theta_k
+
+That is plain SGD, the paper's. Another local optimizer moves theta_k by g in its own way, with trust ratios over the
+same layers as the server's. Its state begins afresh for every user and central step.
 
 Every random choice comes from streams named by (step, the user's own name, local step). So a user computes the same
 result on any machine and whoever else is in the population; the bound on one user's influence rests on that. The
@@ -11,7 +14,7 @@ batches need no model and may be prepared ahead of time.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +28,9 @@ from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.federated_options import Local
 from sottovoce.federated.local_rules import LocalState
 from sottovoce.model.encoder import Choices, Encoder
+from sottovoce.model.flat import FlatModel
 from sottovoce.model.gradient import Micro, add_gradient, prepare_micro
+from sottovoce.model.partition import PartitionName
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.randomness import Streams, stream
 
@@ -75,6 +80,7 @@ class Client:
     local: Local
     augment: SpecAugment | None
     seed: int
+    partition: PartitionName = field(default="tensor", kw_only=True)  # the layers of the local optimizer
 
     def planned(self, step: int, user: str, rows: Rows) -> list[Batch]:
         """Return the batches of the user's local work in a central step."""
@@ -94,16 +100,20 @@ class Client:
             yield LocalBatch(tuple(micro), encoder.draw_batch(streams))
 
     def start_(self, recogniser: Recogniser, theta: Tensor, step: int, user: str) -> LocalState:
-        """Put the model where local work begins; return the state of the local rule."""
+        """Put the model where local work begins; return the state of the local rule and optimizer."""
         if not recogniser.encoder.training:
             recogniser.encoder.train()
         recogniser.flat.load_(theta)
         state = self.local.rule.start(theta, user, step)
         state.user, state.t, state.local_lr, state.steps = user, step, self.local.lr, 0
+        state.optimizer = self.local.optimizer.start(theta)
         return state
 
     def step_(self, recogniser: Recogniser, theta: Tensor, batch: LocalBatch, state: LocalState) -> LocalStep:
-        """Take one local step, without waiting for the device; the gradient, before local clipping, stays in place."""
+        """Take one local step; the gradient, before local clipping, stays in place.
+
+        With plain SGD this does not wait for the device.
+        """
         flat = recogniser.flat
         loss = torch.zeros((), device=theta.device)
         with flat.new_gradient():
@@ -115,9 +125,17 @@ class Client:
             scale = torch.ones_like(norm)
         else:
             scale = torch.clamp(self.local.gradient_clip / norm, max=1.0)
-        flat.theta.addcmul_(flat.gradient, scale, value=-self.local.lr)
+        self._move_(flat, scale, state)
         state.steps += 1
         return LocalStep(loss / len(batch), norm, scale)
+
+    def _move_(self, flat: FlatModel, scale: Tensor, state: LocalState) -> None:
+        """Move the user's model by the clipped gradient, scale * gradient."""
+        if self.local.plain_sgd:
+            flat.theta.addcmul_(flat.gradient, scale, value=-self.local.lr)
+            return
+        layers = flat.partition(self.partition)
+        self.local.optimizer.step(flat.theta, flat.gradient * scale, state.optimizer, self.local.lr, layers)
 
     def finish_(self, recogniser: Recogniser, theta: Tensor, state: LocalState) -> Tensor:
         """End local work; return Delta_k = theta - theta_k, in the memory of the gradient.

@@ -37,9 +37,9 @@ class UserGradients:
 
     steps: int
     norms: float  # before local clipping, added up over the local steps
-    variance: float  # of g over the local steps: |g - mean g|^2; 0 with one step
+    variance: float | None  # of g over the local steps: |g - mean g|^2; 0 with one step; None unless plain SGD
     layers: Tensor | None = None  # |g_h| of the first local step; this and what follows of some users only
-    smoothness: Tensor | None = None  # |g_last - g_first| / |theta_last - theta_first|, with two local steps or more
+    smoothness: Tensor | None = None  # |g_last - g_first| / |theta_last - theta_first|, with two steps of SGD or more
 
 
 class LocalGradients:
@@ -50,7 +50,7 @@ class LocalGradients:
 
     def __init__(self, partition: Partition, local: Local, *, on: bool) -> None:
         """Start with nobody; if not `on`, see nothing."""
-        self._partition, self._lr, self._on = partition, local.lr, on
+        self._partition, self._lr, self._plain, self._on = partition, local.lr, local.plain_sgd, on
         self._clip = math.inf if local.gradient_clip is None else local.gradient_clip
         self._first: Tensor | None = None
         self._close = False
@@ -78,7 +78,7 @@ class LocalGradients:
         if not (self._on and self._close and self._norms) or self._first is None:
             return
         self._found = [self._partition.norms(self._first, precise=False)]
-        if len(self._norms) > 1 and self._scale is not None:
+        if self._plain and len(self._norms) > 1 and self._scale is not None:
             change = torch.dist(self._first, flat.gradient.mul_(self._scale))
             # The last gradient was taken before the last step, at theta_k + lr g.
             torch.add(theta, flat.gradient, alpha=-self._lr, out=flat.gradient)
@@ -87,7 +87,8 @@ class LocalGradients:
     def ended(self, norms: Tensor) -> UserGradients | None:
         """Return the figures of a user whose delta's layers have these norms; None without local steps.
 
-        The steps add up to the delta, lr * sum g = Delta: so mean g is Delta / (lr T), and no sum of them is needed.
+        Steps of plain SGD add up to the delta, lr * sum g = Delta: so mean g is Delta / (lr T), and no sum of them is
+        needed.
         """
         steps = len(self._norms)
         if not self._on or not steps:
@@ -95,6 +96,8 @@ class LocalGradients:
         parts = [norms, torch.stack(self._norms).double(), *self._found]
         layers, seen, *close = torch.split(torch.cat(parts).cpu(), [len(part) for part in parts])
         before = seen.tolist()
+        if not self._plain:
+            return UserGradients(steps, math.fsum(before), None, *close)
         mean = math.hypot(*layers.tolist()) / (self._lr * steps)
         apart = sum(min(norm, self._clip) ** 2 for norm in before) / steps - mean**2
         return UserGradients(steps, math.fsum(before), max(apart, 0.0) * steps / max(steps - 1, 1), *close)
@@ -158,7 +161,7 @@ class Figures:
         sums["with_gradients"] += 1
         sums["local_steps"] += gradients.steps
         sums["gradient_norm"] += gradients.norms
-        if gradients.steps > 1:
+        if gradients.steps > 1 and gradients.variance is not None:
             sums["with_variance"] += 1
             sums["local_variance"] += gradients.variance
         if gradients.layers is not None:

@@ -6,11 +6,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from sottovoce.federated.local_rules import AnyLocalRule, LocalSgd
 from sottovoce.model.roles import Trainable
-from sottovoce.optim import AnyOptimizer, Lamb, Schedule
+from sottovoce.optim import AnyOptimizer, Lamb, Schedule, Sgd
 
 
 class Local(BaseModel):
-    """Local training of a user in one central step: SGD with a constant learning rate, started afresh each time."""
+    """Local training of a user in one central step, with a constant learning rate and started afresh each time."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -19,12 +19,20 @@ class Local(BaseModel):
     epochs: int | None = Field(None, ge=1, description="E, passes over the user's audio; null: by steps")
     gradient_clip: float | None = Field(1.0, gt=0, description="largest norm of a local gradient; null: no clipping")
     rule: AnyLocalRule = Field(default_factory=LocalSgd, description="the local rule, which corrects the gradient")
+    optimizer: AnyOptimizer = Field(
+        default_factory=Sgd, description="the local optimizer, which moves the user's model; its state is never kept"
+    )
 
     @model_validator(mode="after")
     def _steps_or_epochs(self) -> "Local":
         if self.steps is not None and self.epochs is not None:
             raise ValueError("Expected steps or epochs, not both; set the other to null")
         return self
+
+    @property
+    def plain_sgd(self) -> bool:
+        """Whether a local step moves the model by exactly lr times the clipped gradient."""
+        return isinstance(self.optimizer, Sgd) and self.optimizer.momentum == 0
 
     @property
     def passes(self) -> int:

@@ -195,7 +195,10 @@ def _make_engine(
     if config.diagnostics and len(users) != mechanism.population:
         line["not_private"] = {"users": len(users)}
     training.log.write(done, line)
-    client = Client(users.store, config.batching, config.federated.local, config.specaugment, config.seed)
+    client = Client(
+        *(users.store, config.batching, config.federated.local, config.specaugment, config.seed),
+        partition=config.federated.partition,
+    )
     engine = Engine(
         make_aggregator(AggregatorContext(context.group, users, context.recogniser, client, mechanism, training.stop)),
         context.recogniser,

@@ -1,7 +1,7 @@
 """One central step: the paper's algorithm, written out.
 
     1. every user joins with probability q (Poisson)
-    2. each user k of the cohort runs local SGD from theta on its own audio
+    2. each user k of the cohort trains from theta on its own audio, by default with SGD
     3. Delta_k = theta - theta_k
     4. Delta_k is clipped, to C or layer by layer to C_h
     5. Delta = (1 / qK) * sum over the cohort of Delta_k   (a public divisor, not the size of the cohort)

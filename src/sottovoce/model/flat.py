@@ -37,6 +37,7 @@ class FlatModel:
         self.shapes = tuple(tuple(parameter.shape) for parameter in parameters)
         self.theta = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
         self.gradient = torch.zeros_like(self.theta)
+        self._partitions: dict[PartitionName, Partition] = {}
         sizes = [parameter.numel() for parameter in parameters]
         self._homes: list[tuple[Tensor, Tensor]] = []  # every parameter with its part of the gradient
         views = zip(parameters, _cut(self.theta, sizes), _cut(self.gradient, sizes), strict=True)
@@ -100,7 +101,10 @@ class FlatModel:
 
     def partition(self, name: PartitionName = "tensor") -> Partition:
         """Return the layers of the trainable parameters by tensor, by block or by kind."""
-        return make_partition(self.names, [math.prod(shape) for shape in self.shapes], name, tuple(self.roles.values()))
+        if name not in self._partitions:
+            sizes = [math.prod(shape) for shape in self.shapes]
+            self._partitions[name] = make_partition(self.names, sizes, name, tuple(self.roles.values()))
+        return self._partitions[name]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all parameters by name, frozen ones too; trainable ones are views into theta."""

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
+from sottovoce.optim import State
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -31,6 +33,7 @@ class LocalState:
     t: int = 0  # the central step
     local_lr: float = 0.0
     steps: int = 0  # local steps taken so far
+    optimizer: State = field(default_factory=State)  # of the local optimizer
 
 
 class LocalRule(BaseModel):

@@ -98,6 +98,7 @@ def _not_covered(record: RunRecord, optimizer: Mapping[str, Any]) -> tuple[str, 
         *(["bias correction"] if optimizer.get("bias_correction") else []),
         *([f"local clipping to {clip:g}"] if clip is not None else []),
         *_local_rule(record),
+        *_local_optimizer(record),
     )
 
 
@@ -108,6 +109,14 @@ def _local_rule(record: RunRecord) -> list[str]:
     if mu:
         return [f"FedProx (mu = {mu:g})"]
     return [] if name in (None, "sgd", "fedprox") else [f"the local rule {name}"]
+
+
+def _local_optimizer(record: RunRecord) -> list[str]:
+    """Return the optimizer of local steps, unless it is plain SGD, the only one of older versions."""
+    name, momentum = (record.setting(f"federated.local.optimizer.{key}") for key in ("name", "momentum"))
+    if name == "sgd":
+        return [f"local momentum ({momentum:g})"] if momentum else []
+    return [] if name is None else [f"the local optimizer {name}"]
 
 
 def _known(options: Any, model: type[BaseModel]) -> dict[str, Any]:
