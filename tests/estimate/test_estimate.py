@@ -52,9 +52,12 @@ def test_flops_by_hand():
     )
 
 
-@pytest.mark.parametrize(("width", "mlp_width", "blocks"), [(64, 256, 2), (96, 128, 3)])
-def test_flops_are_those_of_the_encoder(width, mlp_width, blocks):
-    options = TransformerOptions(blocks=blocks, width=width, mlp_width=mlp_width, layer_drop=0.0)
+@pytest.mark.parametrize(
+    ("width", "mlp_width", "blocks", "positions"),
+    [(64, 256, 2, "cape"), (96, 128, 3, "cape"), (64, 256, 2, "relative")],
+)
+def test_flops_are_those_of_the_encoder(width, mlp_width, blocks, positions):
+    options = TransformerOptions(blocks=blocks, width=width, mlp_width=mlp_width, layer_drop=0.0, positions=positions)
     encoder, frames = Transformer(options, 30).train(), torch.full((4,), 600)
     kept = [number > 0 for number in range(blocks)]
     for used in (None, {KEPT: np.array(kept)}):

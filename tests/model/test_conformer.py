@@ -104,7 +104,14 @@ def test_flops_are_those_of_the_encoder(width, mlp_width, kernel):
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize(
-    "options", [SMALL, *(TransformerOptions(blocks=3, heads=4, layer_drop=0.0, norm=norm) for norm in ("pre", "post"))]
+    "options",
+    [
+        SMALL,
+        *(
+            TransformerOptions(blocks=3, heads=4, layer_drop=0.0, **different)
+            for different in ({}, {"norm": "post"}, {"positions": "relative"})
+        ),
+    ],
 )
 def test_memory_is_about_what_autograd_keeps(options, dropout):
     encoder = make(options.model_copy(update={"dropout": dropout, "width": 64, "mlp_width": 128})).train()

@@ -14,9 +14,10 @@ from sottovoce.model.encoder import make_initialised, make_on_meta
 from sottovoce.model.flat import FlatModel, encoder_partition
 from sottovoce.model.hardware import Hardware
 from sottovoce.model.packing import Packing
-from sottovoce.model.recogniser import Recogniser
+from sottovoce.model.recogniser import Recogniser, load_recogniser
 from sottovoce.model.stack import KEPT
 from sottovoce.model.transformer_options import TransformerOptions
+from sottovoce.randomness import Streams
 
 SMALL = TransformerOptions(blocks=3, width=32, heads=4, mlp_width=64, dropout=0.0, layer_drop=0.0)
 
@@ -61,6 +62,44 @@ def test_post_layernorm_ends_with_that_of_the_last_block():
     assert (seen[0].var(-1, correction=0) - 1).abs().max() < 1e-3
 
 
+def test_relative_positions_are_a_part_of_every_block():
+    options = SMALL.model_copy(update={"positions": "relative", "max_distance": 50})
+    encoder, cape = make(options), make()
+    assert len(list(encoder.parameters())) == len(list(cape.parameters())) + 3
+    assert encoder.blocks[1].wr.weight.shape == (101, 8)
+    assert 0.9 * 8**-0.5 < encoder.blocks[1].wr.weight.abs().max() <= 8**-0.5
+    role = encoder.parameter_roles()["blocks.1.wr.weight"]
+    assert (role.block, role.kind, role.groups) == ("blocks.1", "wr", {"attention"})
+    assert encoder.draw_micro(Streams(0, (1,)), 0, 3) == {}
+    assert "position_shifts" in cape.draw_micro(Streams(0, (1,)), 0, 3)
+
+
+def test_relative_positions_are_all_that_tells_the_order():
+    """Without positions, attention does not see the order: if the input is turned round, so is the output."""
+    encoder = make(SMALL.model_copy(update={"positions": "relative"})).double().eval()
+    x, packing = torch.randn(20, 32, dtype=torch.float64), Packing.of(torch.tensor([20]), 20)
+
+    def turned_round():
+        return (encoder.blocks[0](x.flip(0), packing).flip(0) - encoder.blocks[0](x, packing)).abs().max()
+
+    assert turned_round() > 1e-2
+    with torch.no_grad():
+        encoder.blocks[0].wr.weight.zero_()
+    assert turned_round() < 1e-12
+
+
+def test_model_files_of_default_positions_say_what_they_always_said(tmp_path):
+    kept = Recogniser.make(SMALL, TokenSet(("en",))).initialise(0)
+    assert set(kept.description()["model"]) == {
+        *("blocks", "width", "heads", "dropout", "layer_drop", "mlp_width", "norm", "norm_scale")
+    }
+    options = SMALL.model_copy(update={"positions": "relative"})
+    Recogniser.make(options, TokenSet(("en",))).initialise(0).save(tmp_path / "model.safetensors")
+    assert load_recogniser(tmp_path).options == options
+    with pytest.raises(ValueError, match="positions=relative only"):
+        TransformerOptions(max_distance=7)
+
+
 def test_partitions_of_the_baseline():
     encoder = make_on_meta(resolve("baseline").config.model, 30)
     assert len(encoder_partition(encoder, "tensor")) == 296
@@ -73,10 +112,10 @@ def test_partitions_of_the_baseline():
     assert sum(kinds.sizes) == 255_800_864
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("different", [{}, {"norm": "post"}, {"positions": "relative"}])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
-def test_an_utterance_does_not_depend_on_its_batch(norm, dtype, tolerance):
-    encoder = make(SMALL.model_copy(update={"norm": norm})).to(dtype).eval()
+def test_an_utterance_does_not_depend_on_its_batch(different, dtype, tolerance):
+    encoder = make(SMALL.model_copy(update=different)).to(dtype).eval()
     frames = torch.tensor([200, 1, 57, 58, 59, 60, 199])
     features = torch.randn(7, 230, 80, dtype=dtype, generator=torch.Generator().manual_seed(1))  # padding is garbage
     together, outputs = encoder(features, frames)

@@ -16,6 +16,7 @@ from sottovoce.model.transformer_options import TransformerOptions
 
 HEADS, CHANNELS = 2, 4
 WIDTH = HEADS * CHANNELS
+RELATIVE = {"positions": "relative", "max_distance": 20}
 LENGTHS = st.lists(st.integers(1, 90), min_size=1, max_size=12)
 
 
@@ -43,12 +44,17 @@ def test_packing_takes_the_padding_away_and_spans_hold_every_row_once(counts, sp
         assert torch.equal(span.strip(span.pad(packed)), packed[span.first : span.last])
 
 
-def written_out(qkv, counts, dropout_prob):
+def written_out(qkv, counts, dropout_prob, relative=None):
     """Attention row by row, as it is defined; with dropout all rows have the same length."""
     weights, values = [], []
     for row in torch.split(qkv, counts):
         q, k, v = row.view(len(row), 3, HEADS, CHANNELS).permute(1, 2, 0, 3)
-        weights.append(((q @ k.transpose(1, 2)) / CHANNELS**0.5).softmax(-1))
+        scores = q @ k.transpose(1, 2)
+        if relative is not None:  # a vector for every pair of outputs
+            furthest, places = len(relative) // 2, torch.arange(len(row))
+            distance = (places - places[:, None]).clamp(-furthest, furthest)
+            scores = scores + torch.einsum("hic,ijc->hij", q, relative[distance + furthest])
+        weights.append((scores / CHANNELS**0.5).softmax(-1))
         values.append(v)
     kept = dropout(torch.stack(weights), dropout_prob) if dropout_prob else weights
     return torch.cat([(row @ value).transpose(0, 1).flatten(1) for row, value in zip(kept, values, strict=True)])
@@ -69,16 +75,50 @@ def test_attention_and_its_gradient_are_those_of_the_definition(long, counts):
         assert (mine - theirs).abs().max() < 1e-12
 
 
-def test_attention_drops_weights_as_dropout_does():
+@pytest.mark.parametrize("way", ["products", "fused", "padded"])
+@given(counts=LENGTHS, furthest=st.integers(1, 100))
+@settings(deadline=None, max_examples=20)
+def test_relative_positions_and_their_gradient_are_those_of_the_definition(way, counts, furthest):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "_LONG_OUTPUTS", 512 if way == "products" else 0)
+        outputs, longest = torch.tensor(counts), max(counts)
+        packing = (Packing.kept if way == "padded" else Packing.of)(outputs, longest)
+        qkv, relative = noise(sum(counts), 3 * WIDTH).requires_grad_(), noise(2 * furthest + 1, CHANNELS, seed=2)
+        relative.requires_grad_()
+        packed = Packing.without_padding(outputs, longest)
+        given_qkv = packed.unpack(qkv).flatten(0, 1) if way == "padded" else qkv
+        found = self_attention(given_qkv, HEADS, packing, 0.0, relative)
+        found = packed.pack(packing.unpack(found)) if way == "padded" else found
+        expected = written_out(qkv, counts, 0.0, relative)
+        assert (found - expected).abs().max() < 1e-12
+        above = noise(*found.shape, seed=1)
+        mine, theirs = (torch.autograd.grad(result, (qkv, relative), above) for result in (found, expected))
+        for own, their in zip(mine, theirs, strict=True):
+            assert (own - their).abs().max() < 1e-11
+
+
+def test_frozen_relative_positions_leave_the_gradient_of_queries_as_it_is():
+    qkv, relative = noise(20, 3 * WIDTH).requires_grad_(), noise(7, CHANNELS, seed=2)
+    packing = Packing.of(torch.tensor([20]), 20)
+    found, expected = self_attention(qkv, HEADS, packing, 0.0, relative), written_out(qkv, [20], 0.0, relative)
+    (mine,), (theirs,) = (torch.autograd.grad(result.square().sum(), qkv) for result in (found, expected))
+    assert (mine - theirs).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("relative", [None, noise(9, CHANNELS, seed=2)])
+def test_attention_drops_weights_as_dropout_does(relative):
     counts = [11, 11, 11]
     qkv = noise(33, 3 * WIDTH).requires_grad_()
     packing = Packing.of(torch.tensor(counts), 11)
     results = []
-    for attend in (lambda: self_attention(qkv, HEADS, packing, 0.25), lambda: written_out(qkv, counts, 0.25)):
+    for attend in (
+        lambda: self_attention(qkv, HEADS, packing, 0.25, relative),
+        lambda: written_out(qkv, counts, 0.25, relative),
+    ):
         torch.manual_seed(3)
         results.append(attend())
     assert (results[0] - results[1]).abs().max() < 1e-12
-    assert (results[0] - self_attention(qkv, HEADS, packing, 0.0)).abs().max() > 0.1
+    assert (results[0] - self_attention(qkv, HEADS, packing, 0.0, relative)).abs().max() > 0.1
     mine, theirs = (torch.autograd.grad(result, qkv, noise(33, WIDTH, seed=1))[0] for result in results)
     assert (mine - theirs).abs().max() < 1e-12
 
@@ -108,6 +148,10 @@ def test_a_product_is_pytorchs_with_or_without_a_home_for_its_gradient(residual)
         TransformerOptions(blocks=2, width=16, heads=2, mlp_width=24, dropout=0.0, layer_drop=0.0),
         TransformerOptions(blocks=2, width=16, heads=2, mlp_width=24, dropout=0.0, layer_drop=0.0, norm="post"),
         ConformerOptions(blocks=2, width=16, heads=2, mlp_width=24, kernel=5, dropout=0.0, layer_drop=0.0),
+        *(
+            options(blocks=2, width=16, heads=2, mlp_width=24, dropout=0.0, layer_drop=0.0, **RELATIVE)
+            for options in (TransformerOptions, ConformerOptions)
+        ),
     ],
 )
 def test_encoders_compute_the_same_with_and_without_padding(options, monkeypatch):

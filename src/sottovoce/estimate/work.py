@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from torch import nn
 
 from sottovoce.config import Config
 from sottovoce.data.batching import cut_by_budget
@@ -71,12 +72,15 @@ def saved_by_freezing(encoder: Encoder, outputs: float, trainable: Trainable, *,
     inputs, and the backward pass of attention, are computed down to the lowest tensor that trains.
 
     This is an approximation: parameters are taken to be in the order of the forward pass, every pass of a matrix costs
-    the same per parameter, and FLOPs that grow with the utterance (attention) have no parameters.
+    the same per parameter, and FLOPs that grow with the utterance (attention) have no parameters. Tables of embeddings,
+    such as relative positions, are not matrices.
     """
     trained = trainable_roles(encoder, trainable)
     names = [name for name, _ in encoder.named_parameters()]
     below = set(names[: min(names.index(name) for name in trained)])
-    sizes = {name: parameter.numel() for name, parameter in encoder.named_parameters() if parameter.dim() > 1}
+    tables = {id(module.weight) for module in encoder.modules() if isinstance(module, nn.Embedding)}
+    matrix = {name: one for name, one in encoder.named_parameters() if one.dim() > 1 and id(one) not in tables}
+    sizes = {name: parameter.numel() for name, parameter in matrix.items()}
     first = next(iter(sizes), None)  # its inputs are the features, which need no gradient
     with_input_gradient = sum(size for name, size in sizes.items() if name != first)
     if not with_input_gradient:

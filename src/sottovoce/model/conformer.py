@@ -6,9 +6,9 @@ The convolution module is LayerNorm -> pointwise to twice the width -> GLU -> de
 pointwise. The LayerNorm in its middle replaces the original's BatchNorm: the batches of a user are small, and running
 statistics would be a second, unprotected channel to the server.
 
-It differs from the original further: CAPE positions are added once, in place of relative ones in attention; matrices
-have no biases; dropout is where the transformer has it. An utterance's output does not depend on its batch, because
-padding is set to zero before the depthwise convolution.
+It differs from the original further: by default CAPE positions are added once, in place of relative ones in attention
+(`model.positions=relative`); matrices have no biases; dropout is where the transformer has it. An utterance's output
+does not depend on its batch, because padding is set to zero before the depthwise convolution.
 """
 
 from typing import ClassVar
@@ -20,7 +20,7 @@ from sottovoce.model.attention import dropout, self_attention
 from sottovoce.model.conformer_options import ConformerOptions
 from sottovoce.model.linear import linear
 from sottovoce.model.packing import Packing
-from sottovoce.model.stack import LAYER_NORM_EPS, Stack
+from sottovoce.model.stack import LAYER_NORM_EPS, RELATIVE, Stack, relative_positions
 
 
 class ConformerBlock(nn.Module):
@@ -36,6 +36,7 @@ class ConformerBlock(nn.Module):
         self.w2 = nn.Linear(options.mlp_width, width, bias=False)
         self.ln2 = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
         self.wqkv = nn.Linear(width, 3 * width, bias=False)
+        self.wr = relative_positions(options)
         self.wf = nn.Linear(width, width, bias=False)
         self.ln3 = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
         self.wp1 = nn.Linear(width, 2 * width, bias=False)
@@ -51,7 +52,8 @@ class ConformerBlock(nn.Module):
         """Return the block's output for packed x (places, width)."""
         dropout_prob = self.dropout if self.training else 0.0
         x = x + 0.5 * linear(dropout(F.silu(linear(self.ln1(x), self.w1.weight)), dropout_prob), self.w2.weight)
-        mixed = self_attention(linear(self.ln2(x), self.wqkv.weight), self.heads, packing, dropout_prob)
+        relative = None if self.wr is None else self.wr.weight
+        mixed = self_attention(linear(self.ln2(x), self.wqkv.weight), self.heads, packing, dropout_prob, relative)
         x = linear(mixed, self.wf.weight, x)
         x = self._convolution(self.ln3(x), packing, x)
         x = x + 0.5 * linear(dropout(F.silu(linear(self.ln5(x), self.w3.weight)), dropout_prob), self.w4.weight)
@@ -81,7 +83,7 @@ class Conformer(Stack):
     options: ConformerOptions
     groups: ClassVar = {
         "ln": ("ln1", "ln2", "ln3", "ln4", "ln5", "ln6", "ln"),
-        "attention": ("wqkv", "wf"),
+        "attention": ("wqkv", RELATIVE, "wf"),
         "convolution": ("wp1", "wd", "wp2"),
         "mlp": ("w1", "w2", "w3", "w4"),
     }

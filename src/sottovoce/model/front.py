@@ -1,7 +1,7 @@
 """The front end of our encoders: normalisation, a convolution that takes every third frame, positions, a mask.
 
     features -> normalised per utterance with a learned scale and bias -> convolution (kernel 7, stride 3, 3 frames of
-    zeros on either side) with GLU -> dropout -> + CAPE positions
+    zeros on either side) with GLU -> dropout -> + CAPE positions, unless attention has positions of its own
 
 Guarantee: an utterance's output does not depend on its batch. Everything beyond its own length is masked: in the
 normalisation, before the convolution, as attention keys. Its positions are centred on its own length.
@@ -37,19 +37,24 @@ class FrontEnd(Encoder):
         self.input_bias = nn.Parameter(torch.zeros(1))
         self.conv = nn.Conv1d(BINS, 2 * width, KERNEL, STRIDE, PADDING)
 
-    def front(self, features: Tensor, frames: Tensor, shifts: Tensor | None) -> tuple[Tensor, Packing]:
+    def front(
+        self, features: Tensor, frames: Tensor, shifts: Tensor | None, *, cape: bool = True
+    ) -> tuple[Tensor, Packing]:
         """Return the packed input of the first block (places, width) and where the outputs are in it.
 
-        `shifts` (rows) moves each utterance's positions, in seconds.
+        `shifts` (rows) moves each utterance's positions, in seconds. Without `cape`, no positions are added.
         """
         outputs = self.output_count(frames)
         packing = Packing.of(outputs, -(-features.shape[1] // STRIDE))
         heard = F.glu(self.convolved(features, frames, packing), dim=-1)
+        kept = dropout(heard, self.dropout_prob if self.training else 0.0)
+        if not cape:
+            return kept, packing
         positions = centred_positions(outputs, packing.longest, features.dtype)
         if shifts is not None:
             positions = positions + shifts.to(positions.dtype)[:, None]
         embedded = embed(packing.pack(positions[..., None]).squeeze(1), self.width)
-        return dropout(heard, self.dropout_prob if self.training else 0.0) + embedded, packing
+        return kept + embedded, packing
 
     def convolved(self, features: Tensor, frames: Tensor, packing: Packing) -> Tensor:
         """Return the convolution of (scale * normalised features + bias), with zeros beyond each row's own frames.

@@ -37,6 +37,10 @@ def read_options(description: Any) -> EncoderOptions:
 
 
 def described(options: EncoderOptions) -> dict[str, Any]:
-    """Return the options for a model file. The default kind is left out, as in files from before there were others."""
+    """Return the options for a model file: the default kind and defaults of later options are left out.
+
+    So a file says the same as one from before there were others.
+    """
     document = options.model_dump(mode="json")
-    return {key: value for key, value in document.items() if (key, value) != ("kind", DEFAULT_KIND)}
+    later = {"kind": DEFAULT_KIND} | {key: type(options).model_fields[key].default for key in options.added}
+    return {key: value for key, value in document.items() if key not in later or value != later[key]}

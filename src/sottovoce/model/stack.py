@@ -1,7 +1,8 @@
 """Encoders that are a stack of equal blocks: front end -> blocks -> LayerNorm -> linear layer to tokens.
 
-Where the blocks end with a LayerNorm of their own (`model.norm=post`), there is no further one.
-In training a block may be dropped for a whole batch (layer drop); it is then skipped and costs nothing.
+Where the blocks end with a LayerNorm of their own (`model.norm=post`), there is no further one. Positions are CAPE's,
+which the front end adds, or relative ones, which every block learns for its own attention. In training a block may be
+dropped for a whole batch (layer drop); it is then skipped and costs nothing.
 """
 
 import math
@@ -18,6 +19,7 @@ from sottovoce.model.front import KERNEL, STRIDE, FrontEnd
 from sottovoce.randomness import Streams
 
 LAYER_NORM_EPS = 1e-5
+RELATIVE = "wr"  # what blocks call their relative positions
 KEPT, SHIFTS = "kept_blocks", "position_shifts"  # the random choices
 
 
@@ -40,7 +42,8 @@ class Stack(FrontEnd):
 
     def forward(self, features: Tensor, frames: Tensor, choices: Choices | None = None) -> tuple[Tensor, Tensor]:
         """Return scores and the number of outputs of each row."""
-        x, packing = self.front(features, frames, as_tensor(choices, SHIFTS, features.device))
+        shifts = as_tensor(choices, SHIFTS, features.device)
+        x, packing = self.front(features, frames, shifts, cape=not self._relative)
         kept = None if choices is None else choices.get(KEPT)
         for number, block in enumerate(self.blocks):
             if kept is None or kept[number]:
@@ -54,7 +57,9 @@ class Stack(FrontEnd):
         return {KEPT: streams.of("layer-drop").random(self.options.blocks) >= self.options.layer_drop}
 
     def draw_micro(self, streams: Streams, place: int, rows: int) -> Choices:
-        """Shift the positions of every utterance."""
+        """Shift the positions of every utterance; relative ones have nothing to shift."""
+        if self._relative:
+            return {}
         return {SHIFTS: streams.of("positions", place).uniform(-MAX_SHIFT_SECONDS, MAX_SHIFT_SECONDS, rows)}
 
     def initialise(self, generator: torch.Generator) -> None:
@@ -81,6 +86,10 @@ class Stack(FrontEnd):
         return math.sqrt(3 / fan_in) if name.endswith("weight") else math.sqrt(1 / fan_in)
 
     @property
+    def _relative(self) -> bool:
+        return self.options.positions == "relative"
+
+    @property
     def computes_padding(self) -> bool:
         """Packed matrices have no padding on a CPU."""
         return self.output.weight.device.type != "cpu"
@@ -93,7 +102,9 @@ class Stack(FrontEnd):
         """Return the FLOPs of the matrix products: see the module of estimates, `estimate/work.py`."""
         conv, output = self.flops_around()
         passes = self.block_passes(drops=drops)
-        block = {"projections": 8 * self.width**2, "attention": 4 * self.width * outputs, **self.block_flops()}
+        # A query meets every key and every value, and 2 outputs - 1 relative positions.
+        met = 2 * outputs + (max(2 * outputs - 1, 0) if self._relative else 0)
+        block = {"projections": 8 * self.width**2, "attention": 2 * self.width * met, **self.block_flops()}
         return {"conv": conv, **{part: passes * flops for part, flops in block.items()}, "output": output}
 
     def block_flops(self) -> dict[str, float]:
@@ -115,3 +126,10 @@ class Stack(FrontEnd):
         """Return how many numbers the layers around the blocks keep per output."""
         widths = 4 if self.ln is not None else 3
         return BINS * STRIDE * 2 + widths * self.width + 3 * self.tokens
+
+
+def relative_positions(options: StackOptions) -> nn.Embedding | None:
+    """Return the relative positions of a block, a vector for each distance that all heads share; None with CAPE."""
+    if options.positions != "relative":
+        return None
+    return nn.Embedding(2 * options.max_distance + 1, options.width // options.heads)

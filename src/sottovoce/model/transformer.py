@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from sottovoce.model.attention import dropout, self_attention
 from sottovoce.model.linear import linear
 from sottovoce.model.packing import Packing
-from sottovoce.model.stack import LAYER_NORM_EPS, Stack
+from sottovoce.model.stack import LAYER_NORM_EPS, RELATIVE, Stack, relative_positions
 from sottovoce.model.transformer_options import TransformerOptions
 
-KINDS = ("ln1", "wqkv", "wf", "ln2", "w1", "w2")  # the parts of a block, in order
 _AFTER_A_NORM = ("wqkv.weight", "w1.weight")  # the matrices that read a block's LayerNorms, where norm is pre
 
 
@@ -30,6 +29,7 @@ class TransformerBlock(nn.Module):
         self.heads, self.dropout, self.pre_norm = options.heads, options.dropout, options.norm == "pre"
         self.ln1 = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
         self.wqkv = nn.Linear(width, 3 * width, bias=False)
+        self.wr = relative_positions(options)
         self.wf = nn.Linear(width, width, bias=False)
         self.ln2 = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
         self.w1 = nn.Linear(width, options.mlp_width, bias=False)
@@ -46,7 +46,8 @@ class TransformerBlock(nn.Module):
 
     def _attention(self, x: Tensor, packing: Packing, residual: Tensor) -> Tensor:
         dropout_prob = self.dropout if self.training else 0.0
-        mixed = self_attention(linear(x, self.wqkv.weight), self.heads, packing, dropout_prob)
+        relative = None if self.wr is None else self.wr.weight
+        mixed = self_attention(linear(x, self.wqkv.weight), self.heads, packing, dropout_prob, relative)
         return linear(mixed, self.wf.weight, residual)
 
     def _mlp(self, x: Tensor, residual: Tensor) -> Tensor:
@@ -58,7 +59,7 @@ class Transformer(Stack):
     """The whole network, from features to token scores."""
 
     options: TransformerOptions
-    groups: ClassVar = {"ln": ("ln1", "ln2", "ln"), "attention": ("wqkv", "wf"), "mlp": ("w1", "w2")}
+    groups: ClassVar = {"ln": ("ln1", "ln2", "ln"), "attention": ("wqkv", RELATIVE, "wf"), "mlp": ("w1", "w2")}
     former: ClassVar = dict.fromkeys(
         ("ln.weight", "ln.bias"), "models with model.norm=post no longer have a final LayerNorm. Train it again"
     )
@@ -87,7 +88,7 @@ class Transformer(Stack):
         In every block: the inputs and outputs of both LayerNorms (4 widths), queries, keys, values and the attention's
         output (4 widths), the weights of attention (1 value per head and key), and the hidden values of the MLP.
         Dropout adds a mask of the weights and, for the hidden values, a mask and the product. That is on a CPU; the
-        fused attention of GPUs keeps no weights.
+        fused attention of GPUs keeps no weights, but the scores of relative positions.
         """
         options = self.options
         hidden, attention = (3, 2) if options.dropout else (1, 1)
