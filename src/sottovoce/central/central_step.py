@@ -8,7 +8,8 @@ has a stream of its own (step, place, its first utterance).
 
 What needs no device is done by `Preparing`. Where a GPU computes, a thread does it for the next step while this
 step computes. On a CPU the thread would share the core of its process (there are as many processes as cores, with one
-thread each), so it would save nothing and interrupt the work.
+thread each), so it would save nothing and interrupt the work. There is little to save, too: preparing takes 2 % of a
+step of `tiny`, and less of a larger model's.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
