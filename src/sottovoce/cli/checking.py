@@ -9,7 +9,7 @@ import typer
 
 from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
-from sottovoce.data.corpora.checking import Checked, check_commonvoice, check_librispeech, require_complete
+from sottovoce.data.corpora.checking import DownloadPart, check_commonvoice, check_librispeech, require_complete
 
 app = typer.Typer(help="Compare a download with what is published. Nothing is written.", no_args_is_help=True)
 
@@ -44,7 +44,7 @@ def commonvoice(root: Root, language: Languages = None, as_json: AsJson = False)
     _show(root, check_commonvoice, language or [], as_json)
 
 
-def _show(root: Path, check: Callable[..., list[Checked]], chosen: Sequence[str], as_json: bool) -> None:
+def _show(root: Path, check: Callable[..., list[DownloadPart]], chosen: Sequence[str], as_json: bool) -> None:
     with ProgressDisplay() as progress:
         findings = check(root, chosen, progress)
     if as_json:

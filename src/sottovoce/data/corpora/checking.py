@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Checked:
+class DownloadPart:
     """One archive, subset or table: what is there, what should be, and the verdict with its reason."""
 
     subset: str
@@ -49,12 +49,12 @@ class Checked:
         return f"{self.verdict.value}{self.reason and f': {self.reason}'}"
 
 
-def check_librispeech(root: Path, subsets: Sequence[str] = (), progress: Progress = no_progress) -> list[Checked]:
+def check_librispeech(root: Path, subsets: Sequence[str] = (), progress: Progress = no_progress) -> list[DownloadPart]:
     """Check the subsets, by default all, in `root`, and their archives in it or beside it."""
     require_folder(root)
     _require_known(subsets, LIBRISPEECH, "subset")
     chapters = _listed_chapters(root / "CHAPTERS.TXT")
-    found: list[Checked] = []
+    found: list[DownloadPart] = []
     for name in subsets or LIBRISPEECH:
         archive = _check_archive(root, LIBRISPEECH[name].archive, progress)
         found += archive
@@ -62,11 +62,13 @@ def check_librispeech(root: Path, subsets: Sequence[str] = (), progress: Progres
     return found
 
 
-def check_commonvoice(root: Path, languages: Sequence[str] = (), progress: Progress = no_progress) -> list[Checked]:
+def check_commonvoice(
+    root: Path, languages: Sequence[str] = (), progress: Progress = no_progress
+) -> list[DownloadPart]:
     """Check the languages, by default all, in `root`, and their archives in it or beside it."""
     require_folder(root)
     _require_known(languages, COMMON_VOICE, "language")
-    found: list[Checked] = []
+    found: list[DownloadPart] = []
     for name in languages or COMMON_VOICE:
         archive = _check_archive(root, COMMON_VOICE[name].archive, progress)
         found += archive
@@ -74,7 +76,7 @@ def check_commonvoice(root: Path, languages: Sequence[str] = (), progress: Progr
     return found
 
 
-def require_complete(root: Path, findings: Sequence[Checked]) -> None:
+def require_complete(root: Path, findings: Sequence[DownloadPart]) -> None:
     """Raise DataError with what to do where something is missing or damaged."""
     damaged = [one.subset for one in findings if one.verdict is Verdict.DAMAGED]
     absent = [one.subset for one in findings if one.verdict in (Verdict.PART, Verdict.MISSING)]
@@ -94,7 +96,7 @@ def _require_known(names: Sequence[str], known: Collection[str], what: str) -> N
             raise DataError(f"Nothing is published about a {what} {name}. Choose from: {', '.join(known)}.")
 
 
-def _check_archive(root: Path, archive: Archive, progress: Progress) -> list[Checked]:
+def _check_archive(root: Path, archive: Archive, progress: Progress) -> list[DownloadPart]:
     """Return the finding about an archive where it was kept, and nothing where it was not: folders are what counts."""
     kept = [path for path in (root / archive.name, root.absolute().parent / archive.name) if path.is_file()]
     if not kept:
@@ -103,12 +105,12 @@ def _check_archive(root: Path, archive: Archive, progress: Progress) -> list[Che
     expected = f"{archive.octets:,} bytes, {archive.algorithm.upper()} {archive.digest}"
     if octets != archive.octets:
         reason = "its size is wrong: the download was cut short" if octets < archive.octets else "its size is wrong"
-        return [Checked(archive.name, f"{octets:,} bytes", expected, Verdict.DAMAGED, reason)]
+        return [DownloadPart(archive.name, f"{octets:,} bytes", expected, Verdict.DAMAGED, reason)]
     digest = _digest(kept[0], archive, progress)
     found = f"{octets:,} bytes, {archive.algorithm.upper()} {digest}"
     if digest != archive.digest:
-        return [Checked(archive.name, found, expected, Verdict.DAMAGED, "its content is another")]
-    return [Checked(archive.name, found, expected, Verdict.COMPLETE)]
+        return [DownloadPart(archive.name, found, expected, Verdict.DAMAGED, "its content is another")]
+    return [DownloadPart(archive.name, found, expected, Verdict.COMPLETE)]
 
 
 def _digest(path: Path, archive: Archive, progress: Progress) -> str:
@@ -120,10 +122,10 @@ def _digest(path: Path, archive: Archive, progress: Progress) -> str:
     return hasher.hexdigest()
 
 
-def _missing(subset: str, archive: Sequence[Checked], expected: str) -> Checked:
+def _missing(subset: str, archive: Sequence[DownloadPart], expected: str) -> DownloadPart:
     here = archive[0] if archive else None
     unpack = f"unpack {here.subset}" if here is not None and here.verdict is Verdict.COMPLETE else ""
-    return Checked(subset, "-", expected, Verdict.MISSING, unpack)
+    return DownloadPart(subset, "-", expected, Verdict.MISSING, unpack)
 
 
 @dataclass
@@ -145,15 +147,15 @@ class _Counted:
 
 
 def _check_subset(
-    folder: Path, published: Subset, chapters: int | None, archive: Sequence[Checked], progress: Progress
-) -> Checked:
+    folder: Path, published: Subset, chapters: int | None, archive: Sequence[DownloadPart], progress: Progress
+) -> DownloadPart:
     told = "" if chapters is None else f"{chapters:,} chapters, "
     expected = f"{published.speakers:,} speakers, {told}{published.utterances:,} utterances, {published.hours} h"
     if not folder.is_dir():
         return _missing(folder.name, archive, expected)
     found = _count_subset(folder, published, progress)
     verdict, reason = _judge(found, published, chapters)
-    return Checked(folder.name, str(found), expected, verdict, reason)
+    return DownloadPart(folder.name, str(found), expected, verdict, reason)
 
 
 def _judge(found: _Counted, published: Subset, chapters: int | None) -> tuple[Verdict, str]:
@@ -215,8 +217,8 @@ def _listed_chapters(path: Path) -> dict[str, int]:
 
 
 def _check_language(
-    folder: Path, published: Language, archive: Sequence[Checked], progress: Progress
-) -> Iterator[Checked]:
+    folder: Path, published: Language, archive: Sequence[DownloadPart], progress: Progress
+) -> Iterator[DownloadPart]:
     clips = _names_in(folder / "clips")
     for split, rows in published.rows.items():
         speakers = published.train_speakers if split == "train" else None
@@ -231,7 +233,7 @@ def _check_language(
             if place % _ROWS_AT_ONCE == 0:
                 progress(f"reading {name}", place, rows)
         verdict, reason = _judge_table(found, rows, speakers)
-        yield Checked(name, str(found), expected, verdict, reason)
+        yield DownloadPart(name, str(found), expected, verdict, reason)
 
 
 @dataclass
