@@ -17,7 +17,7 @@ from sottovoce.estimate import devices
 from sottovoce.estimate.calibration import calibrate, compute_rows
 from sottovoce.estimate.devices import A100, H100, Device, custom, here, seconds_per_flop
 from sottovoce.estimate.model_size import describe
-from sottovoce.estimate.run_cost import estimate, memory, traffic
+from sottovoce.estimate.run_cost import estimate, estimate_central, memory, traffic
 from sottovoce.estimate.user_audio import audio_of, iid, log_normal, of_users, paper_audio, utterances_of_the_paper
 from sottovoce.estimate.work import FROZEN, _longest_first, batch_audio, flops_per_second, loads, local_work
 from sottovoce.federated.client import planned_batches
@@ -492,3 +492,13 @@ def test_bad_input_is_one_line(sotto, words, message):
     assert outcome.code in (1, 2)
     assert message in outcome.error
     assert outcome.stdout == ""
+
+
+@pytest.mark.parametrize(("processes", "faster"), [(4, 0.5), (8, 1), (16, 1.5), (64, 2.5)])
+def test_central_training_uses_all_processes(processes, faster):
+    config = resolve("baseline", parse_setting("central.steps=1000")).config
+    paper, found = (estimate_central(config, 5.0, A100, count, "tf32") for count in (8, processes))
+    assert found.flops_per_run == paper.flops_per_run
+    assert found.wall_hours <= paper.wall_hours / faster
+    assert found.gpu_hours == pytest.approx(processes * found.wall_hours)
+    assert found.imbalance < 1.2

@@ -36,5 +36,5 @@ def _cost(
     config = configure(size, row).config.model_copy(update={"corpus": size.corpora[size.parts[part].corpus]})
     audio = paper_audio(part)
     if row.kind == "central":
-        return estimate_central(config, audio.utterance_seconds, device, precision)
+        return estimate_central(config, audio.utterance_seconds, device, processes, precision)
     return estimate(config, iid(audio) if config.users.iid else audio, device, processes, precision)

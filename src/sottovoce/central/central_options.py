@@ -19,7 +19,7 @@ class Central(BaseModel):
     max_minutes: float | None = Field(None, gt=0, description="the limit on training time in minutes; null: none")
     gradient_clip: float | None = Field(1.0, gt=0, description="largest norm of the gradient; null: no clipping")
     micro_batch_seconds: float = Field(240.0, gt=0, description="audio in one micro-batch, padding included")
-    micro_batches: int = Field(8, ge=1, description="micro-batches in one step, divided among the processes")
+    micro_batches: int = Field(8, ge=1, description="micro-batches in one step; more processes share them")
     evaluate_every: int = Field(1000, ge=1, description="steps between evaluations on dev")
     checkpoint_every: int = Field(1000, ge=1, description="steps between checkpoints")
     layer_norms_every: int | None = Field(

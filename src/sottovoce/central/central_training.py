@@ -1,21 +1,23 @@
 """Central training: seed models and baselines. Killed at any moment and started again, it ends with the same bits."""
 
+import itertools
 import math
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from sottovoce.central.batches import steps_from
-from sottovoce.central.central_step import Rows, step_gradient
+from sottovoce.central.batches import Rows, steps_from
+from sottovoce.central.central_step import PreparedStep, Preparing, prefetch_pays, step_gradient
 from sottovoce.config import Resolved
 from sottovoce.data.population import Population
+from sottovoce.data.store import Store
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
 from sottovoce.features.logmel import FRAMES_PER_SECOND
-from sottovoce.randomness import Streams
 from sottovoce.runs.display import MakeDisplay
 from sottovoce.runs.stop import Stop
 from sottovoce.runs.training import OpenRun, Training, TrainingContext, data_hashes, open_run
@@ -56,25 +58,38 @@ def _train(opened: OpenRun) -> None:
 def _take_steps(training: Training, train: Population) -> None:
     """Take the remaining steps, until the last one or a request to stop."""
     context, store = training.context, train.store
-    options, rows = context.resolved.config.central, train.all_rows()
-    batches = steps_from(
-        training.progress.step,
-        rows,
-        store.frames_of(rows),
-        options.micro_batch_seconds,
-        options.micro_batches,
+    options, group = context.resolved.config.central, context.group
+    first = training.progress.step
+    remaining = itertools.islice(_batches(context, train, first), max(options.steps - first, 0))
+    preparing = Preparing(
+        store,
+        context.resolved.config.specaugment,
         context.resolved.config.seed,
+        context.recogniser.encoder,
+        group,
+        options.micro_batches,
     )
-    for step, micro in batches:
-        if step >= options.steps or training.stop.agreed(context.group):
-            return
-        started = time.monotonic()
-        figures = _take_step(context, train, step, micro)
-        audio = sum(int(store.frames_of(part).sum()) for part in micro) / FRAMES_PER_SECOND
-        speed = audio / (time.monotonic() - started)
-        line = {**figures.line(), "audio_seconds_per_second": speed}
-        training.step_done(line, loss=figures.loss, speed=f"{speed:.0f} s of audio per second")
-        training.evaluate_or_save(evaluate_every=options.evaluate_every, checkpoint_every=options.checkpoint_every)
+    device = context.recogniser.flat.theta.device
+    with closing(preparing.steps(remaining, prefetch=prefetch_pays(device))) as steps:
+        since = time.monotonic()  # waiting for a step that is not ready counts
+        for step in steps:
+            if training.stop.agreed(group):
+                return
+            figures = _take_step(context, store, step)
+            audio = sum(int(store.frames_of(part).sum()) for part in step.micro) / FRAMES_PER_SECOND
+            speed = audio / (time.monotonic() - since)
+            line = {**figures.line(), "audio_seconds_per_second": speed}
+            training.step_done(line, loss=figures.loss, speed=f"{speed:.0f} s of audio per second")
+            training.evaluate_or_save(evaluate_every=options.evaluate_every, checkpoint_every=options.checkpoint_every)
+            since = time.monotonic()
+
+
+def _batches(context: TrainingContext, train: Population, first: int) -> Iterator[tuple[int, list[Rows]]]:
+    """Yield the micro-batches of every step, from step `first` on."""
+    options, rows = context.resolved.config.central, train.all_rows()
+    frames = train.store.frames_of(rows)
+    seconds, count = options.micro_batch_seconds, options.micro_batches
+    return steps_from(first, rows, frames, seconds, count, context.resolved.config.seed)
 
 
 @dataclass(frozen=True)
@@ -98,12 +113,11 @@ class StepFigures:
         )
 
 
-def _take_step(context: TrainingContext, train: Population, step: int, micro: list[Rows]) -> StepFigures:
+def _take_step(context: TrainingContext, store: Store, prepared: PreparedStep) -> StepFigures:
     """Compute the gradient, clip it and move the model."""
     config, recogniser = context.resolved.config, context.recogniser
-    options = config.central
-    streams = Streams(config.seed, (step,))
-    loss = step_gradient(recogniser, train.store, micro, streams, config.specaugment, context.group)
+    options, step = config.central, prepared.number
+    loss = step_gradient(recogniser, store, prepared, context.group)
     gradient, partition = recogniser.flat.gradient, recogniser.flat.partition()
     norms = partition.norms(gradient)
     norm = float(torch.linalg.vector_norm(norms))

@@ -1,4 +1,4 @@
-"""sotto data: inspect, split, merge and upgrade stores, and export audio."""
+"""sotto data: check downloads, inspect, split, merge and upgrade stores, and export audio."""
 
 import io
 from pathlib import Path
@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import soundfile
 import typer
 
-from sottovoce.cli import populations, prepare
+from sottovoce.cli import checking, populations, prepare
 from sottovoce.cli.arguments import AsJson, Seed, StorePath
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.cli.statistics import draw_speakers, print_statistics
@@ -26,6 +26,7 @@ from sottovoce.files import make_folder, written_whole
 
 app = typer.Typer(no_args_is_help=True)
 app.add_typer(prepare.app, name="prepare")
+app.add_typer(checking.app, name="check")
 app.command("split")(populations.split)
 app.command("merge")(populations.merge_stores)
 

@@ -14,8 +14,10 @@ says what it rests on. Nothing here allocates the model or reads audio.
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
+from sottovoce.central.dealing import deal
 from sottovoce.config import Config, resolve
 from sottovoce.errors import ConfigError
 from sottovoce.estimate.calibration import PAPER_MODEL, calibrate
@@ -263,18 +265,39 @@ class CentralEstimate:
 
     flops_per_run: float
     gpu_hours: float
+    wall_hours: float
+    processes: int
+    imbalance: float  # the busiest process' work over the mean
     factor: float
 
 
 def estimate_central(
-    config: Config, utterance_seconds: float, device: Device, precision: Precision | None = None
+    config: Config, utterance_seconds: float, device: Device, processes: int, precision: Precision | None = None
 ) -> CentralEstimate:
-    """Estimate central training; a fixed time is counted for every micro-batch, as for a local step."""
+    """Estimate central training on a number of processes, which share micro-batches as `central.deal` does it.
+
+    A fixed time is counted for every micro-batch or piece of one, as for a local step; sending gradients is not.
+    """
     size = describe(config, "tensor", config.corpus.first_language)
     flops = sum(flops_per_second(config.model, size.tokens, utterance_seconds).values())
     pace = _pace(config, size, device, precision or config.hardware.precision)
     options = config.central
-    batches = options.steps * options.micro_batches
-    work = batches * options.micro_batch_seconds * flops
-    hours = (batches * pace.per_local_step + work * pace.per_flop) / 3600
-    return CentralEstimate(work, hours, max(pace.factor, _GUESSED_FACTOR))
+    micro_flops = options.micro_batch_seconds * flops
+    utterances = max(round(options.micro_batch_seconds / utterance_seconds), 1)
+    hands = deal([np.ones(utterances, dtype=np.int64)] * options.micro_batches, processes, options.micro_batches)
+    loads = [
+        sum(
+            pace.per_local_step + (piece.last - piece.first) / utterances * micro_flops * pace.per_flop
+            for piece in hand
+        )
+        for hand in hands
+    ]
+    wall = options.steps * max(loads) / 3600
+    return CentralEstimate(
+        flops_per_run=options.steps * options.micro_batches * micro_flops,
+        gpu_hours=processes * wall,
+        wall_hours=wall,
+        processes=processes,
+        imbalance=max(loads) * processes / sum(loads),
+        factor=max(pace.factor, _GUESSED_FACTOR),
+    )

@@ -8,6 +8,8 @@ mean of the utterance.
 number of bins before masking. A longer vocal tract has lower resonances, so a few speakers sound like many.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,19 +33,46 @@ class SpecAugment(BaseModel):
 
 
 def augment_(
-    features: npt.NDArray[np.float32], frames: npt.NDArray[np.int64], options: SpecAugment, rng: np.random.Generator
+    features: npt.NDArray[np.float32],
+    frames: npt.NDArray[np.int64],
+    options: SpecAugment,
+    rng: np.random.Generator,
+    before: npt.NDArray[np.int64] | None = None,
 ) -> None:
-    """Mask a padded batch (rows, frames, bins) in place; `frames` has the length of every row without padding."""
+    """Mask a padded batch (rows, frames, bins) in place; `frames` has the length of every row without padding.
+
+    `before` has the lengths of rows of the same batch that come before these and are computed elsewhere: their masks
+    are drawn and forgotten, so a batch gets the same masks in one piece or in several.
+    """
     bins = features.shape[2]
+    for count in () if before is None else before:
+        _draw(int(count), bins, options, rng)
     for row, count in enumerate(frames):
+        masks = _draw(int(count), bins, options, rng)
         if options.frequency_shift:
-            shift = int(rng.integers(-options.frequency_shift, options.frequency_shift, endpoint=True))
-            features[row, :count] = features[row, :count, np.clip(np.arange(bins) - shift, 0, bins - 1)].T
-        for start, width in _spans(options.frequency_masks, options.frequency_bins, bins, rng):
+            source = np.clip(np.arange(bins) - masks.shift, 0, bins - 1)
+            features[row, :count] = features[row, :count, source].T
+        for start, width in masks.bins:
             features[row, :, start : start + width] = 0
-        longest = min(options.time_frames, int(options.time_ratio * count))
-        for start, width in _spans(options.time_masks, longest, int(count), rng):
+        for start, width in masks.frames:
             features[row, start : start + width] = 0
+
+
+class _Masks(NamedTuple):
+    """What one row loses: starts and widths."""
+
+    shift: int
+    bins: list[tuple[int, int]]
+    frames: list[tuple[int, int]]
+
+
+def _draw(count: int, bins: int, options: SpecAugment, rng: np.random.Generator) -> _Masks:
+    """Draw the masks of a row with this many frames."""
+    largest = options.frequency_shift
+    shift = int(rng.integers(-largest, largest, endpoint=True)) if largest else 0
+    over_bins = _spans(options.frequency_masks, options.frequency_bins, bins, rng)
+    longest = min(options.time_frames, int(options.time_ratio * count))
+    return _Masks(shift, over_bins, _spans(options.time_masks, longest, count, rng))
 
 
 def _spans(masks: int, widest: int, room: int, rng: np.random.Generator) -> list[tuple[int, int]]:

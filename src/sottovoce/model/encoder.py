@@ -94,7 +94,10 @@ class Encoder(nn.Module):
         return {}
 
     def draw_micro(self, streams: Streams, place: int, rows: int) -> Choices:
-        """Make the random choices of one micro-batch with this many utterances, the `place`-th of its batch."""
+        """Make the random choices of one micro-batch with this many utterances, the `place`-th of its batch.
+
+        Every array has one value per utterance along its first axis, because a micro-batch may be computed in pieces.
+        """
         del streams, place, rows
         return {}
 

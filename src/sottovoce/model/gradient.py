@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sottovoce.data.batching import PaddedBatch, load
 from sottovoce.data.store import Store
+from sottovoce.errors import ConfigError
 from sottovoce.features.specaugment import SpecAugment, augment_
 from sottovoce.model.ctc import ctc_loss
 from sottovoce.model.encoder import Choices, Encoder
@@ -37,14 +38,40 @@ class Micro:
 
 
 def prepare_micro(
-    store: Store, rows: Rows, augment: SpecAugment | None, streams: Streams, place: int, encoder: Encoder
+    store: Store,
+    rows: Rows,
+    augment: SpecAugment | None,
+    streams: Streams,
+    place: int,
+    encoder: Encoder,
+    piece: tuple[int, int] | None = None,
 ) -> Micro:
-    """Read one micro-batch, mask it, and make its random choices."""
-    batch = load(store, rows)
+    """Read one micro-batch, mask it, and make its random choices.
+
+    With `piece` only the utterances from its first number to before its second are read. Their masks and choices are
+    those they have in the whole micro-batch. Dropout is not: torch draws it for the matrices that it gets.
+    """
+    first, last = piece or (0, len(rows))
+    whole = (first, last) == (0, len(rows))
+    batch = load(store, rows[first:last])
     if augment is not None:
-        augment_(batch.features, batch.frames, augment, streams.of("specaugment", place))
+        before = store.frames_of(rows[:first]) if first else None
+        augment_(batch.features, batch.frames, augment, streams.of("specaugment", place), before)
     choices = encoder.draw_micro(streams, place, len(rows))
-    return Micro(batch, choices, streams.seed_of("dropout", place))
+    if whole:
+        return Micro(batch, choices, streams.seed_of("dropout", place))
+    return Micro(batch, _sliced(choices, len(rows), first, last), streams.seed_of("dropout", place, first))
+
+
+def _sliced(choices: Choices, rows: int, first: int, last: int) -> Choices:
+    """Return the choices of some utterances of a micro-batch."""
+    for name, values in choices.items():
+        if values.shape[:1] != (rows,):
+            raise ConfigError(
+                f"The encoder's choice {name} has no value per utterance, so a micro-batch cannot be cut: make it in "
+                "draw_batch, or train on a number of processes that divides central.micro_batches."
+            )
+    return {name: values[first:last] for name, values in choices.items()}
 
 
 def add_gradient(recogniser: Recogniser, micro: Micro, choices: Choices, weight: float) -> Tensor:

@@ -74,7 +74,7 @@ def _label(subsets: list[str]) -> str:
 def _chapter(chapter: Path, root: Path, subset: str, sex: dict[str, str]) -> Iterator[Entry | Rejection]:
     """Yield an entry for every transcript, and a rejection for every recording without one."""
     speaker = chapter.parent.name
-    transcripts = _read_transcripts(chapter / f"{speaker}-{chapter.name}.trans.txt")
+    transcripts = read_transcripts(chapter / f"{speaker}-{chapter.name}.trans.txt")
     extra = {"subset": subset, "chapter": chapter.name, "sex": sex.get(speaker)}
     for utterance, text in transcripts:
         path = chapter.relative_to(root) / f"{utterance}.flac"
@@ -85,7 +85,8 @@ def _chapter(chapter: Path, root: Path, subset: str, sex: dict[str, str]) -> Ite
             yield Rejection(path.stem, speaker, Reason.NO_TRANSCRIPT, f"file {path.relative_to(root)}")
 
 
-def _read_transcripts(path: Path) -> list[tuple[str, str]]:
+def read_transcripts(path: Path) -> list[tuple[str, str]]:
+    """Return the utterances of a chapter and their texts; none where the file does not exist."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
