@@ -236,7 +236,7 @@ def _guarantee(config: Config, header: LedgerHeader, epsilon: Epsilons) -> str:
     """State in one line what a run guarantees."""
     if epsilon.rdp is None:
         return header.guarantee
-    by_pld = "" if epsilon.pld is None else f", {rounded_up(epsilon.pld)} (PLD)"
+    by_pld = ", PLD refused," if epsilon.pld is None else f", {rounded_up(epsilon.pld)} (PLD)"
     seeded_by = "" if config.data.seed_model is None else "; beyond what the seed model reveals"
     if header.earlier:
         seeded_by = "; with what the seed model has spent"
