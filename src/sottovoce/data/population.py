@@ -66,6 +66,22 @@ class Population:
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         return Population(self.store, SYNTHETIC_USER, offsets, rows[order])
 
+    def trainable(self) -> "Population":
+        """Return the same users without utterances whose target is not their whole text (`Store.full_references`)."""
+        if not self.store.full_references:
+            return self
+        rows = self.all_rows()
+        whole = ~np.isin(rows, list(self.store.full_references))
+        if not whole.any():
+            raise DataError(f"No model can write the whole text of any utterance of {self.store.path}. Use other data.")
+        counts = np.concatenate([np.zeros(1, np.int64), np.cumsum(whole)])
+        offsets = counts[self._offsets - self._offsets[0]]
+        return Population(self.store, self.unit, offsets, rows[whole], self._speakers)
+
+    def unwritable(self) -> int:
+        """Return the number of utterances whose text has characters that no model of this store can write."""
+        return int(np.isin(self.all_rows(), list(self.store.full_references)).sum())
+
     def split(self, fraction: str | float = "0.1", seed: int = 0) -> "tuple[Population, Population]":
         """Return a random part of the speakers and the rest, as two disjoint populations (see `splits`).
 
