@@ -5,6 +5,7 @@ belongs to a user drawn uniformly at random, so the utterances stay the same but
 """
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,6 @@ from sottovoce.data.splits import split_by_fraction
 from sottovoce.data.store import IntArray, Store
 from sottovoce.errors import DataError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
-from sottovoce.randomness import stream
 
 _HASHED_ROWS = 1 << 20  # at a time, to bound the memory
 
@@ -58,9 +58,15 @@ class Population:
         return cls(store, SPEAKER, offsets, rows, numbers)
 
     def iid(self, seed: int) -> "Population":
-        """Return the IID control: as many users and the same utterances, each given to a user drawn uniformly."""
+        """Return the IID control: as many users and the same utterances, each given to a user drawn uniformly.
+
+        An utterance's user follows from the seed and the names of its speaker and itself, so that whoever else is in
+        the store moves nobody's utterances; only K does.
+        """
         rows = np.sort(self.all_rows())
-        users = stream(seed, "iid-users").integers(len(self), size=len(rows))
+        index = self.store.index(["speaker", "utterance"]).take(pa.array(rows))
+        names = zip(index["speaker"].to_pylist(), index["utterance"].to_pylist(), strict=True)
+        users = np.array([_dealt(seed, *name, len(self)) for name in names], np.int64)
         order = np.argsort(users, kind="stable")
         counts = np.bincount(users, minlength=len(self))
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
@@ -153,3 +159,9 @@ class Population:
     def utterances_by_user(self) -> IntArray:
         """Return the number of utterances of every user."""
         return np.diff(self._offsets)
+
+
+def _dealt(seed: int, speaker: str, utterance: str, users: int) -> int:
+    """Return the user who gets an utterance in the IID control: uniform but for a part in 2^64 / K."""
+    name = json.dumps(["iid-users", seed, speaker, utterance]).encode()
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little") * users >> 64
