@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sottovoce.data.corpora import Synthetic
 from sottovoce.data.corpora.grammar import Grammar, GrammarSource
+from sottovoce.data.preparation import Request
 from sottovoce.data.text import LANGUAGES, TokenSet, normalise
 from sottovoce.errors import ConfigError
 from sottovoce.randomness import stream
@@ -91,3 +93,26 @@ def test_an_unknown_language_is_refused() -> None:
 )
 def test_the_same_stream_gives_the_same_sentence(language: str, sentence: str) -> None:
     assert sentences(Grammar.load(language, 100), 1) == [sentence]
+
+
+@languages
+def test_words_of_telling_spelling_are_140_and_all_of_them_are_drawn(language: str) -> None:
+    grammar = Grammar.load(language, 140, "spelling")
+    assert len(grammar.words) == 140
+    tokens = TokenSet((language,))
+    drawn = sentences(grammar, 3000)
+    assert {word for sentence in drawn for word in sentence.split()} == grammar.words
+    assert all(normalise(sentence, language) == sentence and not tokens.unknown(sentence) for sentence in drawn[:200])
+    assert Grammar.load(language, 30, "spelling").words < grammar.words
+
+
+def test_everyday_words_are_what_a_corpus_without_the_option_has() -> None:
+    document = Synthetic().model_dump(mode="json")
+    assert "words" not in document
+    assert Synthetic(**document) == Synthetic(words="everyday")
+    other = Synthetic(words="spelling", vocabulary=120)
+    assert other.model_dump(mode="json")["words"] == "spelling"
+    assert Synthetic(**other.model_dump()) == other
+    assert (
+        Request(Synthetic()).hash == "0f67507e1fb329931d7e029d2eed42e53bc2c8f2611b001629fac4f65dcd3a85"
+    )  # names folders of benchmarks

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import chisquare
 
-from sottovoce.data.population import Population
+from sottovoce.data.population import Population, _dealt
 from sottovoce.data.splits import split_by_column, split_by_count, split_by_fraction, split_by_list
 from sottovoce.data.statistics import statistics_of
 from sottovoce.errors import ConfigError, DataError
@@ -141,3 +142,25 @@ def test_iid_users_get_utterances_uniformly_and_independently(make_store):
     assert counts.sum(axis=1).tolist() == [100] * 400
     assert np.abs(counts.mean(axis=0) - 100 / 3).max() < 1.2
     assert counts.var(axis=0) == pytest.approx(100 * (1 / 3) * (2 / 3), rel=0.25)  # binomial, not dealt in turn
+
+
+def test_whoever_else_is_in_the_store_moves_nobodys_utterances_in_the_iid_control(make_store):
+    store = make_store({"a": 5, "b": 6, "c": 4}, seconds=0.9)
+    names = store.index(["utterance"])["utterance"].to_pylist()
+
+    def users_of(population):
+        mixed = population.iid(7)
+        return {names[row]: user for user in range(len(mixed)) for row in mixed.rows_of(user)}
+
+    dealt = users_of(Population.of(store))
+    assert len(dealt) == 15
+    left, right = Population.of(store, ["a", "b"]), Population.of(store, ["b", "c"])
+    own = [name for name in names if name.startswith("b")]
+    assert [users_of(left)[name] for name in own] == [users_of(right)[name] for name in own]
+
+
+def test_the_users_of_the_iid_control_are_equally_likely():
+    for users in (3, 7, 100):
+        drawn = np.bincount([_dealt(0, "speaker", f"{number}", users) for number in range(20_000)], minlength=users)
+        assert len(drawn) == users
+        assert chisquare(drawn).pvalue > 0.001

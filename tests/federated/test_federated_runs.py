@@ -14,9 +14,9 @@ import pytest
 from safetensors import safe_open
 
 from conftest import is_alive
-from sottovoce.privacy.claims import composed, open_account
+from sottovoce.privacy.claims import composed, open_account, statement
 from sottovoce.runs.verification import verify
-from trainings import PYTHON, SMALL_MODEL, TORCHRUN, command_line, digests, error_line, metrics, run, started
+from trainings import PYTHON, SMALL_MODEL, TORCHRUN, command_line, digests, error_line, metrics, run, run_here, started
 
 SETTINGS = (
     *SMALL_MODEL,
@@ -367,6 +367,23 @@ def test_a_run_whose_checkpoint_names_no_ledger_is_refused(command, tmp_path):
     failed = run(command("run", "federated.central_steps=3", "privacy.sigma_dp=0.0001"))
     assert "does not say where its ledger ended" in error_line(failed)
     assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
+@pytest.mark.parametrize("noise", [pytest.param("1e-10", marks=pytest.mark.slow), "3e-6"])
+def test_a_run_with_next_to_no_noise_ends_with_an_epsilon_by_rdp(command, tmp_path, noise):
+    assert run(command("run", "federated.central_steps=2", f"privacy.sigma_dp={noise}")).returncode == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["epsilon_rdp"] > 1e9
+    assert result["epsilon_pld"] is None
+    assert "PLD refused" in result["guarantee"]
+    for words in (("privacy", "verify"), ("privacy", "explain"), ("report",)):
+        finished = run_here([*words, str(tmp_path / "run")])
+        assert finished.returncode == 0, finished.stderr
+    assert "There is no epsilon by privacy loss distributions: " in statement(open_account(tmp_path / "run"))
+    claimed = run_here(
+        ["privacy", "claim", str(tmp_path / "run"), "--cohort-size", "8", "--population", "90", "--json"]
+    )
+    assert json.loads(claimed.stdout)["pld"]["reason"]
 
 
 def test_a_longer_run_never_shows_an_older_guarantee(command, tmp_path):

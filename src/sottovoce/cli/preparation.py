@@ -15,6 +15,7 @@ from sottovoce.data.preparation_cost import (
     estimate_synthetic_preparation,
     measure_extraction_speed,
 )
+from sottovoce.data.spelling import REJECT, UnknownLetters
 from sottovoce.data.store import INFO, REJECTED, Store
 from sottovoce.data.writer import read_rejected
 from sottovoce.files import gigabytes, require_free
@@ -25,6 +26,7 @@ def run_preparation(
     out: Path,
     *,
     joining: Joining | None = None,
+    unknown_letters: UnknownLetters = REJECT,
     max_rejected: float,
     workers: int,
     dry_run: bool,
@@ -32,12 +34,28 @@ def run_preparation(
 ) -> None:
     """Prepare a store and print a summary; with `dry_run`, print the plan instead and write nothing."""
     if dry_run:
-        print_plan(corpus, out, joining=joining, max_rejected=max_rejected, workers=workers, as_json=as_json)
+        print_plan(
+            corpus,
+            out,
+            joining=joining,
+            unknown_letters=unknown_letters,
+            max_rejected=max_rejected,
+            workers=workers,
+            as_json=as_json,
+        )
         return
     started = time.monotonic()
     existed = (out / INFO).exists()
     with ProgressDisplay() as progress:
-        store = prepare(corpus, out, joining=joining, max_rejected=max_rejected, workers=workers, progress=progress)
+        store = prepare(
+            corpus,
+            out,
+            joining=joining,
+            unknown_letters=unknown_letters,
+            max_rejected=max_rejected,
+            workers=workers,
+            progress=progress,
+        )
     if existed:
         note(f"{out} already exists, made from the same corpus with the same options: nothing was done.")
     _print_summary(store, time.monotonic() - started, as_json, worked=not existed)
@@ -56,6 +74,7 @@ def _print_summary(store: Store, elapsed: float, as_json: bool, *, worked: bool)
                 "hours": info.seconds / 3600,
                 "rejected": info.rejected,
                 "reasons": dict(reasons),
+                "unwritable": len(store.full_references),
                 "hash": info.hash,
                 "elapsed_seconds": elapsed,
             }
@@ -68,6 +87,8 @@ def _print_summary(store: Store, elapsed: float, as_json: bool, *, worked: bool)
         ["rejected", f"{info.rejected:,}"],
         *([f"  {reason}", f"{count:,}"] for reason, count in reasons.most_common()),
     ]
+    if store.full_references:
+        rows.append(["with characters outside the token set", f"{len(store.full_references):,}"])
     if worked:
         rows += [["elapsed seconds", f"{elapsed:.1f}"], ["times real time", f"{info.seconds / elapsed:.0f}"]]
     print_table(f"{store.path} ({info.label})", ["", ""], rows)
@@ -91,13 +112,14 @@ def print_plan(
     out: Path,
     *,
     joining: Joining | None = None,
+    unknown_letters: UnknownLetters = REJECT,
     max_rejected: float = MAX_REJECTED,
     workers: int,
     as_json: bool,
 ) -> None:
     """Print the expected size and time of a preparation; a disk that is too small is an error here too."""
     corpus.check()
-    plan = _plan(Request(corpus, joining), out, workers)
+    plan = _plan(Request(corpus, joining, unknown_letters), out, workers)
     cost = plan.cost
     require_free(out, cost.bytes)
     if as_json:

@@ -11,6 +11,7 @@ from sottovoce.cli.preparation import run_preparation
 from sottovoce.data.corpora import CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
 from sottovoce.data.joining import Joining
 from sottovoce.data.preparation import MAX_REJECTED
+from sottovoce.data.spelling import UnknownLetters
 
 app = typer.Typer(
     help="Turn a corpus into a store of features. To resume an interrupted preparation, run the same command again.",
@@ -22,12 +23,22 @@ MaxRejected = Annotated[
     typer.Option("--max-rejected", min=0, max=1, help="Stop if more than this share of the utterances is unusable."),
 ]
 
+Letters = Annotated[
+    UnknownLetters,
+    typer.Option(
+        "--unknown-letters",
+        help="Texts with digits, signs or foreign letters: reject them or, for test sets, keep them, spelt out as "
+        "far as possible.",
+    ),
+]
+
 
 @app.command()
 @takes_corpus(LibriSpeech, arguments=["root"])
 def librispeech(
     corpus: LibriSpeech,
     out: Out,
+    unknown_letters: Letters = "reject",
     max_rejected: MaxRejected = MAX_REJECTED,
     workers: Workers = ALL_CORES,
     dry_run: DryRun = False,
@@ -37,7 +48,15 @@ def librispeech(
 
     Example: sotto data prepare librispeech corpora/LibriSpeech --subset LS-100 --out stores/ls-100
     """
-    run_preparation(corpus, out, max_rejected=max_rejected, workers=workers, dry_run=dry_run, as_json=as_json)
+    run_preparation(
+        corpus,
+        out,
+        unknown_letters=unknown_letters,
+        max_rejected=max_rejected,
+        workers=workers,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -45,6 +64,7 @@ def librispeech(
 def commonvoice(
     corpus: CommonVoice,
     out: Out,
+    unknown_letters: Letters = "reject",
     max_rejected: MaxRejected = MAX_REJECTED,
     workers: Workers = ALL_CORES,
     dry_run: DryRun = False,
@@ -54,7 +74,15 @@ def commonvoice(
 
     Example: sotto data prepare commonvoice corpora/cv-corpus-13.0-2023-03-09 --language fr --out stores/cv-fr
     """
-    run_preparation(corpus, out, max_rejected=max_rejected, workers=workers, dry_run=dry_run, as_json=as_json)
+    run_preparation(
+        corpus,
+        out,
+        unknown_letters=unknown_letters,
+        max_rejected=max_rejected,
+        workers=workers,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -70,6 +98,7 @@ def table(
         int, typer.Option(min=1, help="With --concatenate: use every utterance this many times, with other neighbours.")
     ] = 1,
     seed: Seed = 0,
+    unknown_letters: Letters = "reject",
     max_rejected: MaxRejected = MAX_REJECTED,
     workers: Workers = ALL_CORES,
     dry_run: DryRun = False,
@@ -87,6 +116,7 @@ def table(
         corpus,
         out,
         joining=joining,
+        unknown_letters=unknown_letters,
         max_rejected=max_rejected,
         workers=workers,
         dry_run=dry_run,
@@ -99,6 +129,7 @@ def table(
 def lhotse(
     out: Out,
     corpus: Lhotse,
+    unknown_letters: Letters = "reject",
     max_rejected: MaxRejected = MAX_REJECTED,
     workers: Workers = ALL_CORES,
     dry_run: DryRun = False,
@@ -108,7 +139,15 @@ def lhotse(
 
     Example: sotto data prepare lhotse recordings.jsonl.gz supervisions.jsonl.gz --out stores/corpus
     """
-    run_preparation(corpus, out, max_rejected=max_rejected, workers=workers, dry_run=dry_run, as_json=as_json)
+    run_preparation(
+        corpus,
+        out,
+        unknown_letters=unknown_letters,
+        max_rejected=max_rejected,
+        workers=workers,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -116,6 +155,7 @@ def lhotse(
 def synthetic(
     out: Out,
     corpus: Synthetic,
+    unknown_letters: Letters = "reject",
     max_rejected: MaxRejected = MAX_REJECTED,
     workers: Workers = ALL_CORES,
     dry_run: DryRun = False,
@@ -128,7 +168,15 @@ def synthetic(
 
     Example: sotto data prepare synthetic --speakers 200 --language en --language fr --language de --out stores/voices
     """
-    run_preparation(corpus, out, max_rejected=max_rejected, workers=workers, dry_run=dry_run, as_json=as_json)
+    run_preparation(
+        corpus,
+        out,
+        unknown_letters=unknown_letters,
+        max_rejected=max_rejected,
+        workers=workers,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -136,6 +184,7 @@ def preset(
     preset: Preset,
     out: Out,
     settings: Settings = None,
+    unknown_letters: Letters = "reject",
     max_rejected: MaxRejected = MAX_REJECTED,
     workers: Workers = ALL_CORES,
     dry_run: DryRun = False,
@@ -150,6 +199,7 @@ def preset(
         config.corpus,
         out,
         joining=config.joining,
+        unknown_letters=unknown_letters,
         max_rejected=max_rejected,
         workers=workers,
         dry_run=dry_run,

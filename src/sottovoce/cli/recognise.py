@@ -9,7 +9,7 @@ import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
 from sottovoce.cli.config import Preset, Settings, configured
-from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table, stdout
+from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, stdout
 from sottovoce.errors import DataError
 from sottovoce.files import gigabytes
 
@@ -49,10 +49,13 @@ def evaluate(
         breakdown = Breakdown.model_validate_json(result.read_bytes()) if result.exists() else None
     if breakdown is None:  # under torchrun, only rank 0 has it
         return
+    unwritable = selection.open().unwritable()
     if as_json:
-        print_json({"store": str(selection.store), **breakdown.model_dump()})
-    else:
-        _print_evaluation(selection, breakdown)
+        print_json({"store": str(selection.store), **breakdown.model_dump(), "unwritable": unwritable})
+        return
+    _print_evaluation(selection, breakdown)
+    if unwritable:
+        note(f"{counted(unwritable, 'utterance')} with characters that the model cannot write: errors in their words.")
 
 
 def _evaluate_worker(

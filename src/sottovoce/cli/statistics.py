@@ -3,7 +3,7 @@
 from dataclasses import asdict, astuple
 from pathlib import Path
 
-from sottovoce.cli.console import note, print_json, print_table
+from sottovoce.cli.console import counted, note, print_json, print_table
 from sottovoce.data.population import Population
 from sottovoce.data.statistics import SpeakerStatistics, paper_statistics
 from sottovoce.files import make_folder
@@ -43,5 +43,8 @@ def print_statistics(rows: list[SpeakerStatistics], picture: Path | None, as_jso
             hours, speakers, *printed = astuple(paper[row.subset])
             shown.append(["  (paper)", f"{hours:,}", f"{speakers:,}", "", *(f"{value:,}" for value in printed)])
     print_table("mean, std, min, max: minutes per speaker", _HEADER, shown)
+    for row in rows:
+        if row.unwritable:
+            note(f"{row.subset}: {counted(row.unwritable, 'utterance')} with characters outside the token set.")
     if picture:
         note(f"Distribution: {picture}")

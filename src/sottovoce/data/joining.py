@@ -99,12 +99,20 @@ def _joined(name: str, parts: list[Entry], rng: np.random.Generator) -> Entry:
     return Entry(
         utterance=name,
         speaker=first.speaker,
-        text=" ".join(part.text for part in parts),
+        text=" ".join(part.text for part in parts if part.text),
         language=first.language,
         paths=tuple(path for part in parts for path in part.paths),
         pauses=tuple(float(pause) for pause in pauses),
         bytes=sum(part.bytes for part in parts),
         modified_ns=max(part.modified_ns for part in parts),
         parts=tuple(part.utterance for part in parts),
+        full_reference=_joined_reference(parts),
         extra=common,
     )
+
+
+def _joined_reference(parts: list[Entry]) -> str | None:
+    """Return the full reference of joined utterances; None where their texts are complete."""
+    if all(part.full_reference is None for part in parts):
+        return None
+    return " ".join(part.text if part.full_reference is None else part.full_reference for part in parts)

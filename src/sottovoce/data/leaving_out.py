@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sottovoce.data.manifest import FULL_REFERENCE
 from sottovoce.data.merging import copy_features
 from sottovoce.data.store import FEATURES, Store, partial_path
 from sottovoce.data.writer import publish, read_rejected, require_new, write_content, write_info, write_rejected
@@ -56,6 +57,11 @@ def leave_out(store: Store, speakers: Collection[str], out: Path, progress: Prog
 
 
 def _as_prepared(table: pa.Table) -> pa.Table:
-    """Return the table with the types it had when it was written: Parquet gives the elements of lists another name."""
+    """Return the table with the types it had when it was written: Parquet gives the elements of lists another name.
+
+    The column of full references is dropped where nobody who is left needs it.
+    """
+    if FULL_REFERENCE in table.column_names and table[FULL_REFERENCE].null_count == len(table):
+        table = table.drop_columns([FULL_REFERENCE])
     types = [pa.list_(field.type.value_type) if pa.types.is_list(field.type) else field.type for field in table.schema]
     return table.cast(pa.schema(list(zip(table.column_names, types, strict=True))))

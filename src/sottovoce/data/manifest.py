@@ -23,11 +23,13 @@ from typing import TypedDict, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sottovoce.data.spelling import KEEP, REJECT, UnknownLetters, spelt_out, writable
 from sottovoce.data.text import TokenSet, normalise
 from sottovoce.errors import DataError
 from sottovoce.processes import Progress, no_progress
 
 Item = TypeVar("Item")
+FULL_REFERENCE = "full_reference"
 
 
 class Reason(StrEnum):
@@ -64,7 +66,8 @@ class Entry:
 
     `start`, `segment_seconds` and `channel` select a part of a recording; None selects all of it. A joined utterance
     has several files, the pauses between them and, in `parts`, the ids of the utterances it was joined from. Readers
-    leave `bytes` and `modified_ns` at 0; the manifest fills them in. `extra` holds all other columns of the corpus.
+    leave `bytes`, `modified_ns` and `full_reference` alone; the manifest fills them in. `full_reference` is the text
+    with the characters that have no token, where there are some. `extra` holds all other columns of the corpus.
     """
 
     utterance: str
@@ -79,6 +82,7 @@ class Entry:
     parts: tuple[str, ...] = ()
     bytes: int = 0
     modified_ns: int = 0
+    full_reference: str | None = None
     extra: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -148,8 +152,9 @@ _SCHEMA = pa.schema(
         ("modified_ns", pa.int64()),
     ]
 )
+_REFERENCE = pa.field(FULL_REFERENCE, pa.string())  # a column only where an utterance needs it
 # Names that the store uses itself. A corpus column with such a name, prefixes aside, gets one prefix more.
-_OWN_NAMES = frozenset([*_SCHEMA.names, "root", "frames", "seconds", "tokens", "store", "row"])
+_OWN_NAMES = frozenset([*_SCHEMA.names, FULL_REFERENCE, "root", "frames", "seconds", "tokens", "store", "row"])
 _PREFIX = "corpus_"
 _BATCH_ROWS = 50_000
 _PROGRESS_ROWS = 1_000
@@ -160,11 +165,15 @@ def build_manifest(
     corpus: Corpus,
     arrange: Callable[[Iterable[Entry]], Iterable[Entry | Rejection]] | None = None,
     progress: Progress = no_progress,
+    unknown_letters: UnknownLetters = REJECT,
 ) -> Manifest:
-    """Check every row of a corpus and return its manifest; `arrange` may join the usable entries into others."""
+    """Check every row of a corpus and return its manifest; `arrange` may join the usable entries into others.
+
+    `unknown_letters` says what becomes of texts with characters outside the token set (see `spelling`).
+    """
     rejected: list[Rejection] = []
     tokens = TokenSet(corpus.languages)
-    usable = _without_rejections(_checked(corpus, tokens, progress), rejected)
+    usable = _without_rejections(_checked(corpus, tokens, unknown_letters, progress), rejected)
     table = _to_table(_without_rejections(arrange(usable), rejected) if arrange else usable)
     if len(table) == 0 and not rejected:
         raise DataError(f"{corpus.root} contains no utterances. Check the folder and the options.")
@@ -181,16 +190,20 @@ def _without_rejections(rows: Iterable[Entry | Rejection], rejected: list[Reject
             yield row
 
 
-def _checked(corpus: Corpus, tokens: TokenSet, progress: Progress) -> Iterator[Entry | Rejection]:
+def _checked(
+    corpus: Corpus, tokens: TokenSet, unknown_letters: UnknownLetters, progress: Progress
+) -> Iterator[Entry | Rejection]:
     """Yield the result of checking every row."""
     seen: dict[str, set[str]] = defaultdict(set)  # ids by speaker: nobody's ids concern anybody else
     for number, row in enumerate(corpus.rows, start=1):
         if number % _PROGRESS_ROWS == 0:
             progress("rows", number, 0)
-        yield row if isinstance(row, Rejection) else _check(row, corpus.root, seen, tokens)
+        yield row if isinstance(row, Rejection) else _check(row, corpus.root, seen, tokens, unknown_letters)
 
 
-def _check(entry: Entry, root: Path, seen: dict[str, set[str]], tokens: TokenSet) -> Entry | Rejection:
+def _check(
+    entry: Entry, root: Path, seen: dict[str, set[str]], tokens: TokenSet, unknown_letters: UnknownLetters
+) -> Entry | Rejection:
     """Return the entry with its text normalised and its files measured, or a rejection."""
 
     def reject(reason: Reason, detail: str) -> Rejection:
@@ -204,8 +217,12 @@ def _check(entry: Entry, root: Path, seen: dict[str, set[str]], tokens: TokenSet
         return reject(Reason.MALFORMED_ROW, "a control character or line end in the id or the speaker")
     if not speaker:
         return reject(Reason.NO_SPEAKER, f"file {entry.paths[0]}")
-    text = normalise(entry.text, entry.language)
-    if fault := _text_fault(entry.text, text, tokens):
+    text, reference = normalise(entry.text, entry.language), None
+    if unknown_letters == KEEP and tokens.unknown(text):
+        full = spelt_out(entry.text, entry.language, tokens)
+        text = writable(full, tokens)
+        reference = None if text == full else full
+    elif fault := _text_fault(entry.text, text, tokens):
         return reject(
             fault, f"{tokens.unknown(text)} in: {entry.text}" if text else f"{entry.text!r}, file {entry.paths[0]}"
         )
@@ -215,7 +232,7 @@ def _check(entry: Entry, root: Path, seen: dict[str, set[str]], tokens: TokenSet
     except (OSError, ValueError) as error:  # missing, a name too long, a loop of links, a zero byte in the name
         return reject(Reason.MISSING_FILE, f"{entry.paths[0][:200]!r}: {getattr(error, 'strerror', None) or error}")
     size, modified = sum(file.st_size for file in files), max(file.st_mtime_ns for file in files)
-    return replace(entry, speaker=speaker, text=text, bytes=size, modified_ns=modified)
+    return replace(entry, speaker=speaker, text=text, full_reference=reference, bytes=size, modified_ns=modified)
 
 
 def _text_fault(raw: str, text: str, tokens: TokenSet) -> Reason | None:
@@ -236,6 +253,9 @@ def _batch(entries: Sequence[Entry]) -> pa.Table:
     names = dict.fromkeys(name for entry in entries for name in entry.extra)
     columns = [pa.array([getattr(entry, column.name) for entry in entries], column.type) for column in _SCHEMA]
     fields = list(_SCHEMA)
+    if any(entry.full_reference is not None for entry in entries):
+        columns.append(pa.array([entry.full_reference for entry in entries], _REFERENCE.type))
+        fields.append(_REFERENCE)
     for name in names:
         kept = f"{_PREFIX}{name}" if _without_prefixes(name) in _OWN_NAMES else name
         columns.append(pa.array([entry.extra.get(name) for entry in entries], pa.string()))

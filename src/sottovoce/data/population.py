@@ -5,6 +5,7 @@ belongs to a user drawn uniformly at random, so the utterances stay the same but
 """
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,6 @@ from sottovoce.data.splits import split_by_fraction
 from sottovoce.data.store import IntArray, Store
 from sottovoce.errors import DataError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
-from sottovoce.randomness import stream
 
 _HASHED_ROWS = 1 << 20  # at a time, to bound the memory
 
@@ -58,13 +58,35 @@ class Population:
         return cls(store, SPEAKER, offsets, rows, numbers)
 
     def iid(self, seed: int) -> "Population":
-        """Return the IID control: as many users and the same utterances, each given to a user drawn uniformly."""
+        """Return the IID control: as many users and the same utterances, each given to a user drawn uniformly.
+
+        An utterance's user follows from the seed and the names of its speaker and itself, so that whoever else is in
+        the store moves nobody's utterances; only K does.
+        """
         rows = np.sort(self.all_rows())
-        users = stream(seed, "iid-users").integers(len(self), size=len(rows))
+        index = self.store.index(["speaker", "utterance"]).take(pa.array(rows))
+        names = zip(index["speaker"].to_pylist(), index["utterance"].to_pylist(), strict=True)
+        users = np.array([_dealt(seed, *name, len(self)) for name in names], np.int64)
         order = np.argsort(users, kind="stable")
         counts = np.bincount(users, minlength=len(self))
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         return Population(self.store, SYNTHETIC_USER, offsets, rows[order])
+
+    def trainable(self) -> "Population":
+        """Return the same users without utterances whose target is not their whole text (`Store.full_references`)."""
+        if not self.store.full_references:
+            return self
+        rows = self.all_rows()
+        whole = ~np.isin(rows, list(self.store.full_references))
+        if not whole.any():
+            raise DataError(f"No model can write the whole text of any utterance of {self.store.path}. Use other data.")
+        counts = np.concatenate([np.zeros(1, np.int64), np.cumsum(whole)])
+        offsets = counts[self._offsets - self._offsets[0]]
+        return Population(self.store, self.unit, offsets, rows[whole], self._speakers)
+
+    def unwritable(self) -> int:
+        """Return the number of utterances whose text has characters that no model of this store can write."""
+        return int(np.isin(self.all_rows(), list(self.store.full_references)).sum())
 
     def split(self, fraction: str | float = "0.1", seed: int = 0) -> "tuple[Population, Population]":
         """Return a random part of the speakers and the rest, as two disjoint populations (see `splits`).
@@ -137,3 +159,9 @@ class Population:
     def utterances_by_user(self) -> IntArray:
         """Return the number of utterances of every user."""
         return np.diff(self._offsets)
+
+
+def _dealt(seed: int, speaker: str, utterance: str, users: int) -> int:
+    """Return the user who gets an utterance in the IID control: uniform but for a part in 2^64 / K."""
+    name = json.dumps(["iid-users", seed, speaker, utterance]).encode()
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little") * users >> 64

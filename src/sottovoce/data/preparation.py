@@ -17,6 +17,7 @@ from sottovoce.data.joining import Joining, join_entries
 from sottovoce.data.journal import Journal, chunk_key, rejections_of
 from sottovoce.data.manifest import Manifest, Rejection, build_manifest
 from sottovoce.data.preparation_cost import estimate_preparation, estimate_synthetic_preparation
+from sottovoce.data.spelling import REJECT, UnknownLetters
 from sottovoce.data.store import INFO, PreparationRecord, Store, partial_path
 from sottovoce.data.writer import (
     REQUEST,
@@ -50,17 +51,19 @@ class Request:
 
     corpus: AnyCorpus
     joining: Joining | None = None
+    unknown_letters: UnknownLetters = REJECT
 
     def record(self) -> PreparationRecord:
         """Return the request as store.json keeps it: paths are absolute, so the working folder does not matter."""
         paths = {key: value.absolute() for key, value in self.corpus if isinstance(value, Path)}
         corpus = self.corpus.model_copy(update=paths).model_dump(mode="json")
-        return PreparationRecord(corpus=corpus, joining=self.joining and self.joining.model_dump(mode="json"))
+        joining = self.joining and self.joining.model_dump(mode="json")
+        return PreparationRecord(corpus=corpus, joining=joining, unknown_letters=self.unknown_letters)
 
     @property
     def hash(self) -> str:
-        """The SHA-256 of the record."""
-        record = json.dumps(self.record().model_dump(mode="json"), sort_keys=True)
+        """The SHA-256 of the record. Options at their defaults are left out, so that new ones change no hash."""
+        record = json.dumps(self.record().model_dump(mode="json", exclude_defaults=True), sort_keys=True)
         return hashlib.sha256(record.encode()).hexdigest()
 
     def manifest(self, folder: Path, *, workers: int, progress: Progress) -> Manifest:
@@ -68,7 +71,7 @@ class Request:
         corpus = read_corpus(self.corpus, folder, workers=workers, progress=progress)
         joining = self.joining
         arrange = (lambda entries: join_entries(entries, joining)) if joining else None
-        return build_manifest(corpus, arrange, progress)
+        return build_manifest(corpus, arrange, progress, self.unknown_letters)
 
 
 def prepare(
@@ -76,6 +79,7 @@ def prepare(
     out: Path | str,
     *,
     joining: Joining | None = None,
+    unknown_letters: UnknownLetters = REJECT,
     max_rejected: float = MAX_REJECTED,
     workers: int = 1,
     progress: Progress = no_progress,
@@ -87,13 +91,14 @@ def prepare(
     Guarantees: `out` appears only when it is complete; an interrupted preparation resumes where it stopped and gives
     the same bytes; an existing store is never overwritten, and is returned if it was made from the same corpus with
     the same options; every utterance of the corpus is in the store or in rejected.tsv. If more than the share
-    `max_rejected` of the utterances is unusable, the preparation stops with an error.
+    `max_rejected` of the utterances is unusable, the preparation stops with an error. `unknown_letters="keep"`, for
+    test sets, rejects no utterance for the characters of its text (see `spelling`).
 
     Example:
         store = prepare(LibriSpeech(root=Path("LibriSpeech"), subset=("LS-100",)), "stores/ls-100")
     """
     leave_if_unguarded(workers)
-    request, out = Request(corpus, joining), Path(out)
+    request, out = Request(corpus, joining, unknown_letters), Path(out)
     if (out / INFO).exists():
         return _existing_store(request, out, workers, progress)
     require_new(out)

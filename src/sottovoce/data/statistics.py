@@ -18,6 +18,7 @@ class SpeakerStatistics:
     minutes_std: float
     minutes_min: float
     minutes_max: float
+    unwritable: int = 0  # utterances whose text has characters without a token
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ def statistics_of(subset: str, population: Population) -> SpeakerStatistics:
         minutes_std=0.0 if empty else float(minutes.std()),
         minutes_min=0.0 if empty else float(minutes.min()),
         minutes_max=0.0 if empty else float(minutes.max()),
+        unwritable=population.unwritable(),
     )
 
 

@@ -31,7 +31,8 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from sottovoce.data.digests import DIGEST_BYTES, DigestArray
-from sottovoce.data.manifest import UtteranceRow
+from sottovoce.data.manifest import FULL_REFERENCE, UtteranceRow
+from sottovoce.data.spelling import REJECT, UnknownLetters
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
@@ -65,12 +66,13 @@ class IndexRow(UtteranceRow):
 
 
 class PreparationRecord(BaseModel):
-    """The corpus and the joining that a store was prepared from."""
+    """The corpus and the joining that a store was prepared from, and what became of letters outside the token set."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     corpus: dict[str, JsonValue]
     joining: dict[str, JsonValue] | None
+    unknown_letters: UnknownLetters = REJECT
 
 
 class MergeRecord(BaseModel):
@@ -218,6 +220,15 @@ class Store:
     def tokens_of(self, row: int) -> npt.NDArray[np.uint8]:
         """Return the target of one utterance, a view into the file."""
         return self.tokens[self.token_offsets[row] : self.token_offsets[row + 1]]
+
+    @cached_property
+    def full_references(self) -> dict[int, str]:
+        """The normalised texts, by row, that hold characters without a token: evaluation counts errors by them."""
+        if FULL_REFERENCE not in self.index_columns():
+            return {}
+        texts = self.index([FULL_REFERENCE])[FULL_REFERENCE].combine_chunks()
+        rows = np.flatnonzero(pc.is_valid(texts).to_numpy(zero_copy_only=False))
+        return dict(zip(rows.tolist(), texts.take(pa.array(rows)).to_pylist(), strict=True))
 
     def frames_of(self, rows: IntArray) -> IntArray:
         """Return the number of frames of each of these utterances."""

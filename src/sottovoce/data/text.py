@@ -6,7 +6,7 @@ word boundary, apostrophe, hyphen, a-z and the letters of the language: 29 and t
 
 Guarantees: `normalise` is idempotent. Characters that it cannot express (digits, symbols such as the euro sign, letters
 of another language) stay in the text and `TokenSet.unknown` reports them, so such an utterance is rejected instead of
-learnt wrongly.
+learnt wrongly or, in a test set, kept (`spelling.py`).
 """
 
 import re

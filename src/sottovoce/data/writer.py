@@ -47,7 +47,7 @@ from sottovoce.version import VERSION
 REQUEST = "request.json"
 _INDEX_GROUP_ROWS = 65_536
 _LONGEST_VALUE = 1_000
-_LIBRARIES = ("numpy", "soundfile", "soxr", "kaldi-native-fbank", "unidecode", "pyarrow")
+_LIBRARIES = ("numpy", "soundfile", "soxr", "kaldi-native-fbank", "unidecode", "num2words", "pyarrow")
 
 
 def write_rejected(folder: Path, rejected: Iterable[Rejection]) -> Path:

@@ -1,7 +1,8 @@
 """Recognising the utterances of a store, and counting the errors. Every utterance counts.
 
 Decoding is greedy; jiwer counts the edits. No utterance is dropped for its length: an utterance longer than a batch is
-a batch of its own.
+a batch of its own. Nor for its letters: where a text has characters that the model cannot write, errors are counted
+against the full text (`Store.full_references`); the loss is that of the rest.
 """
 
 import math
@@ -92,9 +93,9 @@ def _recognise(recogniser: Recogniser, store: Store, rows: Rows) -> Iterator[Sco
         if not all(map(math.isfinite, losses)):
             raise DataError("The model's loss is not a finite number: its parameters are damaged. Use another model.")
         decoded = greedy(scores, outputs)
-    for place, row in enumerate(rows):
-        reference = recogniser.token_set.decode(store.tokens_of(int(row)))
-        yield compare(int(row), losses[place], reference, recogniser.token_set.decode(decoded[place]))
+    for place, row in enumerate(map(int, rows)):
+        reference = store.full_references.get(row) or recogniser.token_set.decode(store.tokens_of(row))
+        yield compare(row, losses[place], reference, recogniser.token_set.decode(decoded[place]))
 
 
 def compare(row: int, loss: float, reference: str, hypothesis: str) -> ScoredUtterance:

@@ -20,7 +20,7 @@ from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
 from sottovoce.federated.process_aggregator import ProcessAggregator
 from sottovoce.federated.seed import SeedModel, describe_seed_model
-from sottovoce.privacy.accounting import delta_caution, pld, rdp, rounded_up
+from sottovoce.privacy.accounting import Pld, delta_caution, pld, rdp, rounded_up
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, read_ledger, require_same_mechanism
 from sottovoce.privacy.ledger_header import LedgerHeader
@@ -235,11 +235,12 @@ def _require_possible(mechanism: Mechanism, users: Population) -> None:
         rdp(mechanism.spent(1), mechanism.privacy.target_delta)
 
 
-def _guarantee(config: Config, header: LedgerHeader, epsilon: Epsilons) -> str:
-    """State in one line what a run guarantees."""
+def _guarantee(config: Config, header: LedgerHeader, epsilon: Epsilons, refused: str | None = None) -> str:
+    """State in one line what a run guarantees; `refused` is why there is no epsilon by PLD, where there is none."""
     if epsilon.rdp is None:
         return header.guarantee
     by_pld = "" if epsilon.pld is None else f", {rounded_up(epsilon.pld)} (PLD)"
+    without_pld = "" if refused is None else f"; PLD refused: {refused}"
     seeded_by = "" if config.data.seed_model is None else "; beyond what the seed model reveals"
     if header.earlier:
         seeded_by = "; with what the seed model has spent"
@@ -248,7 +249,7 @@ def _guarantee(config: Config, header: LedgerHeader, epsilon: Epsilons) -> str:
     cautioned = "" if caution is None else f"; caution: {caution.removesuffix('.')}"
     return (
         f"epsilon {rounded_up(epsilon.rdp)} (RDP){by_pld} at delta {header.target_delta:g}; unit: {header.unit}; "
-        f"adjacency: {header.adjacency}{seeded_by}{simulated}{cautioned}"
+        f"adjacency: {header.adjacency}{seeded_by}{simulated}{cautioned}{without_pld}"
     )
 
 
@@ -295,7 +296,8 @@ def _conclude(training: Training) -> None:
     evaluations = training.record_evaluations()
     if ledger is None:
         return
-    spent = Epsilons(ledger.epsilon, _tight_epsilon(config, ledger))
+    tight = _tight_epsilon(config, ledger)
+    spent = Epsilons(ledger.epsilon, tight.epsilon)
     ledger.note(RunEnd(finished=progress.step, releases=ledger.releases, epsilon_rdp=spent.rdp, epsilon_pld=spent.pld))
     Result(
         steps=progress.step,
@@ -306,12 +308,12 @@ def _conclude(training: Training) -> None:
         epsilon_rdp=spent.rdp,
         epsilon_pld=spent.pld,
         stopped="by privacy.budget" if progress.step < config.federated.central_steps else None,
-        guarantee=_guarantee(config, ledger.header, spent),
+        guarantee=_guarantee(config, ledger.header, spent, tight.reason),
     ).write(context.run.path)
 
 
-def _tight_epsilon(config: Config, ledger: Ledger) -> float | None:
-    """Return the epsilon of all releases by PLD; None without a guarantee, or where PLD is refused."""
+def _tight_epsilon(config: Config, ledger: Ledger) -> Pld:
+    """Return the epsilon of all releases by PLD; none without a guarantee, or where PLD is refused."""
     if ledger.epsilon is None:
-        return None
-    return pld(ledger.spent, config.privacy.target_delta).epsilon
+        return Pld(None)
+    return pld(ledger.spent, config.privacy.target_delta)

@@ -252,6 +252,8 @@ def _summary(account: Account) -> str:
         f"After {account.releases} releases: epsilon {_rounded_up(spent.rdp.epsilon)} by Renyi DP{tight}, "
         f"at delta {_number(account.target_delta)}.\n"
     )
+    if spent.pld.reason is not None:
+        text += f"\nThere is no epsilon by privacy loss distributions: {spent.pld.reason}.\n"
     if Epsilons(spent.rdp.epsilon, spent.pld.epsilon).protects_nobody:
         text += f"\n**{NOBODY_PROTECTED}**\n"
     caution = delta_caution(account.target_delta, account.header.population)

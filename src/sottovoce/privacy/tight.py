@@ -25,6 +25,7 @@ _GRID = 400_000  # the intended number of points of a composed distribution
 _LARGEST_GRID = 8_000_000  # the largest number that is still computed: half a minute, a gigabyte
 _WIDEST = 500.0  # the widest interval: the exponential of one above 709 is no number
 _MOST_NOISE = 1e6  # the largest z that is accounted for; a grid for more noise is too fine
+_LEAST_NOISE = 1e-8  # the smallest z of a Gaussian whose closed form is still resolved in double precision
 _ROUNDING_SHARE = 0.01  # of delta, that rounding errors may take before the tilted FFT is used
 _COARSE = 1 / 16  # of a standard deviation of the loss of one release: a wider interval is coarse
 
@@ -47,9 +48,12 @@ def pld(spent: Spent | Counts, target_delta: float) -> Pld:
 def _pld(events: Counts, target_delta: float) -> Pld:
     if not events:
         return Pld(0.0)
+    loose = rdp_of(events, target_delta).epsilon
     if all(event.sampling_prob == 1.0 for event in events):
-        return Pld(gaussian_epsilon(_multiplier(events), target_delta))
-    loose, events = rdp_of(events, target_delta).epsilon, _with_less_noise(events)
+        if (z := _multiplier(events)) < _LEAST_NOISE:
+            return Pld(None, f"z of all releases together is {z:.3g}, below {_LEAST_NOISE:g}: too small for its digits")
+        return Pld(min(gaussian_epsilon(z, target_delta), loose))
+    events = _with_less_noise(events)
     if (reason := refusal(events)) is not None:
         return Pld(None, reason)
     lost, bounds = rounding(events), []

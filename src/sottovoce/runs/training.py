@@ -79,11 +79,11 @@ class OpenRun:
     stop: Stop
 
     def speakers(self) -> Population:
-        """Return the speakers of the training set."""
+        """Return the speakers of the training set, with the utterances that a model can learn to write."""
         train = self.resolved.config.data.train
         if train is None:
             raise ConfigError("data.train is required. Give a store with --train.")
-        return train.open()
+        return train.open().trainable()
 
     def prepare(
         self, speakers: Population, *, optimizer: Optimizer, steps: int, trainable: Trainable = "all"

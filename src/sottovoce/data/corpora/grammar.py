@@ -1,9 +1,13 @@
 """Sentences for the synthetic corpus: a small built-in grammar per language, reduced to a vocabulary of any size.
 
+Two grammars per language: `everyday` has sentences of daily life, `spelling` strings of 140 words whose spelling is as
+deep as the language's: English words that are not written as they sound, French words with silent endings, German words
+that are written nearly as they sound.
+
 A grammar has templates, such as "please turn on the {device} in the {room}", and a list of entries for every slot. Its
-file is grammars/LANGUAGE.yaml. A vocabulary of V words is filled in a fixed order: a template with the first entry of
-each of its new slots, then the next entry of every slot so far, then the next template, and so on. Templates and
-entries that would exceed V are left out.
+file is grammars/LANGUAGE.yaml or grammars/LANGUAGE-spelling.yaml. A vocabulary of V words is filled in a fixed order: a
+template with the first entry of each of its new slots, then the next entry of every slot so far, then the next
+template, and so on. Templates and entries that would exceed V are left out.
 
 Guarantees: the vocabulary has at most V words, and as many as complete templates and entries permit. Every sentence
 consists of these words only, and every word has a positive probability. Words are in lower case and consist of the
@@ -14,7 +18,7 @@ import functools
 import re
 from collections.abc import Iterable
 from importlib import resources
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 import yaml
@@ -22,6 +26,7 @@ import yaml
 from sottovoce.data.text import LANGUAGES
 from sottovoce.errors import ConfigError
 
+Words = Literal["everyday", "spelling"]
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
@@ -35,11 +40,12 @@ class GrammarSource:
 
     @classmethod
     @functools.cache
-    def read(cls, language: str) -> Self:
-        """Read the built-in grammar of a language."""
+    def read(cls, language: str, words: Words = "everyday") -> Self:
+        """Read a built-in grammar of a language."""
         if language not in LANGUAGES:
             raise ConfigError(f"There is no grammar for language {language!r}. Choose from {', '.join(LANGUAGES)}.")
-        file = resources.files("sottovoce.data.corpora") / "grammars" / f"{language}.yaml"
+        name = f"{language}.yaml" if words == "everyday" else f"{language}-{words}.yaml"
+        file = resources.files("sottovoce.data.corpora") / "grammars" / name
         return cls(**yaml.safe_load(file.read_text(encoding="utf-8")))
 
 
@@ -108,9 +114,9 @@ class Grammar:
         self._templates = [template for template in templates for _ in range(1 + len(_SLOT.findall(template)))]
 
     @classmethod
-    def load(cls, language: str, vocabulary: int) -> Self:
-        """Return the grammar of a language, reduced to at most `vocabulary` distinct words."""
-        source = GrammarSource.read(language)
+    def load(cls, language: str, vocabulary: int, words: Words = "everyday") -> Self:
+        """Return a grammar of a language, reduced to at most `vocabulary` distinct words."""
+        source = GrammarSource.read(language, words)
         smallest, largest = _smallest(source), len(_Subset(source, np.inf).fill().words)
         if not smallest <= vocabulary <= largest:
             raise ConfigError(f"Expected {smallest} <= vocabulary={vocabulary} <= {largest} for language {language}.")

@@ -22,16 +22,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import soundfile
 import soxr
-from pydantic import Field, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from sottovoce.data.corpora import espeak_process
-from sottovoce.data.corpora.grammar import Grammar
+from sottovoce.data.corpora.grammar import Grammar, Words
 from sottovoce.data.corpora.recording import Recording
 from sottovoce.data.corpora.spec import CorpusSpec
 from sottovoce.data.corpora.voices import Conditions, Domain, Language, Speaker, UtteranceCounts, draw_speaker
@@ -69,6 +69,10 @@ class Synthetic(CorpusSpec):
         default="both", description="recording conditions: clean, noisy (noise, rooms, poor microphones) or both"
     )
     vocabulary: int = Field(default=100, ge=1, description="distinct words in each language, up to about 500")
+    words: Words = Field(
+        default="everyday",
+        description="everyday: sentences of daily life; spelling: up to 140 words as deep in spelling as the language",
+    )
     mean_utterances: float = Field(
         default=8.0,
         ge=1,
@@ -104,6 +108,14 @@ class Synthetic(CorpusSpec):
     )
     seed: int = Field(default=0, ge=0, description="seed of all random choices in the corpus")
 
+    @model_serializer(mode="wrap")
+    def _without_default_words(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out `words` where it is everyday: stores that were made before it existed were made with that."""
+        document: dict[str, Any] = dump(self)
+        if self.words == "everyday":
+            document.pop("words", None)
+        return document
+
     @field_validator("languages")
     @classmethod
     def _once_each(cls, languages: tuple[Language, ...]) -> tuple[Language, ...]:
@@ -115,7 +127,7 @@ class Synthetic(CorpusSpec):
         """Raise an error if eSpeak NG is missing or a grammar has too few words."""
         _loader_folder()
         for language in self.languages:
-            _grammar(language, self.vocabulary)
+            _grammar(language, self.vocabulary, self.words)
 
     @property
     def first_language(self) -> str:
@@ -139,7 +151,7 @@ class Synthetic(CorpusSpec):
     def expected_seconds(self) -> float:
         """Return the approximate length of the audio."""
         rng = stream(self.seed, "synthetic-estimate")
-        grammars = [_grammar(language, self.vocabulary) for language in self.languages]
+        grammars = [_grammar(language, self.vocabulary, self.words) for language in self.languages]
         words = np.mean([len(grammar.sentence(rng).split()) for grammar in grammars for _ in range(200)])
         return float(self.expected_utterances() * (words * _SECONDS_PER_WORD + sum(_PAUSE_SECONDS)))
 
@@ -234,7 +246,7 @@ class _SpeakerTask:
 
     def sentences(self) -> list[str]:
         """Return the speaker's sentences; the first ones do not depend on how many there are."""
-        grammar = _grammar(self.speaker.language, self.options.vocabulary)
+        grammar = _grammar(self.speaker.language, self.options.vocabulary, self.options.words)
         rng = stream(self.options.seed, "synthetic-text", self.speaker.name)
         return [grammar.sentence(rng) for _ in range(self.speaker.utterances)]
 
