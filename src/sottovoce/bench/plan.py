@@ -1,8 +1,8 @@
 """The runs of a benchmark: the configuration of each, the order to train them in, and the key it is known by.
 
 A run is known by its content: the resolved configuration (but not where files lie or how often they are written), the
-hashes of its training and dev sets, the key of its seed model, and the source code that computes it. Two rows with the
-same key are the same run, whichever benchmark asks for it; a run that is done is not repeated.
+hashes of its training and dev sets, the key of its seed model, and the version of the algorithm. Two rows with the same
+key are the same run, whichever benchmark asks for it; a run that is done is not repeated.
 """
 
 import hashlib
@@ -54,6 +54,8 @@ class Job:
     learnt: Mapping[str, Selection]  # the parts that the model and its seed models were trained on
     key: str
     folder: Path
+    base: "Job | None"  # the run of its seed model
+    shown: bool  # a row that was asked for, not only a model that others start from
 
     @property
     def label(self) -> str:
@@ -149,6 +151,8 @@ class BenchRun:
             learnt=learnt,
             key=key,
             folder=self.out / "runs" / key[:16],
+            base=base,
+            shown=row.name in {wanted.name for wanted in self.rows},
         )
 
 

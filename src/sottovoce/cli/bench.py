@@ -163,7 +163,7 @@ def prepare_and_train(chosen: "BenchRun", workers: int, *, prepare_only: bool = 
     with ProgressDisplay() as progress:
         prepare_corpora(chosen, workers=workers, progress=progress)
     if not prepare_only:
-        train_rows(chosen, workers=workers, announce=_announce, say=note)
+        train_rows([chosen], workers=workers, announce=_announce, say=note)
 
 
 def _announce(place: int, total: int, label: str) -> "MakeDisplay":

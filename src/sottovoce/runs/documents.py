@@ -269,3 +269,5 @@ class Done(Document):
     key: str
     kind: TrainingKind
     steps: int
+    seconds: float | None = None  # of training and evaluation; runs of earlier versions do not have it
+    processes: int = 1  # that trained it

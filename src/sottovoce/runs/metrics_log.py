@@ -82,6 +82,10 @@ class MetricsLog:
         _rewrite(self.public, (_part(line, number, public=True) for number, line in kept.items()))
         return Kept(max(map(_elapsed_seconds, kept.values()), default=0.0), max(kept, default=0))
 
+    def elapsed_seconds(self) -> float:
+        """Return the seconds trained so far; 0 where no line tells."""
+        return max(map(_elapsed_seconds, self.lines()), default=0.0)
+
     def table(self) -> pa.Table:
         """Return the lines as a table with flat columns; see `Run.metrics`."""
         rows = [dict(_flat(line, ".")) for line in self.lines()]
