@@ -178,8 +178,8 @@ def fault_of(file: dict[str, Any], algorithm: int) -> str | None:
     """Return what is wrong between the version of the algorithm and the digests; None where they belong together."""
     if file["algorithm"] != algorithm:
         return (
-            f"ALGORITHM is {algorithm}, but the digests in tests/golden/runs.json belong to {file['algorithm']}: refresh "
-            "them by `python tests/golden_runs.py --write`, or leave ALGORITHM as it was."
+            f"ALGORITHM is {algorithm}, but the digests in tests/golden/runs.json belong to {file['algorithm']}: "
+            "refresh them by `python tests/golden_runs.py --write`, or leave ALGORITHM as it was."
         )
     if file["seal"] != seal(algorithm, file["machines"]):
         return (

@@ -46,9 +46,7 @@ def prepare_parts(
             with waiting_for(lock_path(out, path.name), f"the corpus {corpus}", say):
                 look_anew(path.parent)
                 if not path.exists():
-                    prepare(
-                        size.corpora[corpus], path, max_rejected=max_rejected, workers=workers, progress=progress
-                    )
+                    prepare(size.corpora[corpus], path, max_rejected=max_rejected, workers=workers, progress=progress)
     return {name: selection for name in names if (selection := find_part(size, name, out, make=True)) is not None}
 
 

@@ -46,5 +46,5 @@ def waiting_for(lock: Path, what: str, say: Say) -> Iterator[None]:
 def look_anew(*folders: Path) -> None:
     """Read folders again: a shared file system may remember for a while that a file is missing."""
     for folder in folders:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             list(folder.iterdir())

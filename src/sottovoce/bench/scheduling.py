@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from sottovoce.bench.locks import WAIT_SECONDS, Say, lock_path, look_anew, silent
 from sottovoce.bench.plan import Job
@@ -74,9 +75,28 @@ def train_jobs(
     return all(map(is_done, jobs)) or not leads()
 
 
-def lineage(job: Job) -> set[str]:
+class Planned(Protocol):
+    """A run of a plan, whether or not its data are prepared."""
+
+    @property
+    def key(self) -> str:
+        """What it is known by."""
+
+    @property
+    def base(self) -> "Planned | None":
+        """The run of its seed model."""
+
+    @property
+    def shown(self) -> bool:
+        """Whether it is a row that was asked for, not only a model that others start from."""
+
+
+AnyPlanned = TypeVar("AnyPlanned", bound=Planned)
+
+
+def lineage(run: Planned) -> set[str]:
     """Return the keys of a run and of the models that it starts from."""
-    keys, base = {job.key}, job.base
+    keys, base = {run.key}, run.base
     while base is not None:
         keys.add(base.key)
         base = base.base
@@ -181,7 +201,7 @@ class PlanPart:
             raise ConfigError(f"Expected --part K/N with K from 1 to N, such as 3/16, not {text!r}.")
         return cls(int(match[1]), int(match[2]))
 
-    def of(self, jobs: Sequence[Job]) -> list[Job]:
+    def of(self, jobs: Sequence[AnyPlanned]) -> list[AnyPlanned]:
         """Return the runs of this part, with the models that they start from; the same in every process."""
         rows = [job for job in jobs if job.shown]
         runs = set(list(dict.fromkeys(job.key for job in rows))[self.first - 1 :: self.step])
