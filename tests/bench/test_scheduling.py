@@ -3,11 +3,13 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -221,3 +223,12 @@ def test_what_was_shown_says_when_rows_come_from_different_machines(preset, refe
         path.write_text(before)
     assert "Trained on Another CPU" in shown.stderr
     assert "Trained on" not in run_here(["bench", "show", preset, "--out", str(reference)]).stderr
+
+
+def test_the_scripts_of_the_documentation_are_valid():
+    page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
+    scripts = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    assert sum("#SBATCH" in script for script in scripts) == 2
+    for script in scripts:
+        checked = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
+        assert (checked.returncode, checked.stderr) == (0, "")
