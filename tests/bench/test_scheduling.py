@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import write_audio
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.scheduling import PlanPart, Queue, train_jobs
 from sottovoce.errors import ConfigError, DataError
@@ -90,6 +91,7 @@ def until(condition, seconds=300):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_two_commands_at_once_train_every_row_once_and_end_like_one(preset, reference, tmp_path):
     logs = [tmp_path / "a.txt", tmp_path / "b.txt"]
     commands = [begin(command(preset, tmp_path / "out"), log) for log in logs]
@@ -117,6 +119,7 @@ def test_a_run_whose_command_was_killed_is_continued_by_the_one_that_waits(prese
     assert models_in(preset, out) == models_in(preset, reference)
 
 
+@pytest.mark.slow
 def test_torchrun_ends_like_one_command(preset, reference, tmp_path):
     out = with_corpora(reference, tmp_path / "out")
     words = [*TORCHRUN, "sottovoce", "--", "bench", "run", preset, "--out", str(out), "--rows", "two"]
@@ -223,6 +226,86 @@ def test_what_was_shown_says_when_rows_come_from_different_machines(preset, refe
         path.write_text(before)
     assert "Trained on Another CPU" in shown.stderr
     assert "Trained on" not in run_here(["bench", "show", preset, "--out", str(reference)]).stderr
+
+
+def planned(*words):
+    shown = run_here(["bench", "run", *map(str, words), "--workers", "1", "--dry-run", "--json"])
+    assert shown.returncode == 0, shown.stderr
+    return json.loads(shown.stdout)
+
+
+def test_a_plan_is_printed_before_any_corpus_is_prepared(preset, tmp_path):
+    plan = planned(preset, "--out", tmp_path / "out")
+    assert [run["row"] for run in plan["runs"]] == ["base", *ROWS]
+    assert (plan["left"], plan["unknown"]) == (4, 0)
+    assert plan["corpora"][0]["seconds"] > 0
+    assert plan["bytes"] > plan["corpora"][0]["bytes"]
+    assert 0 < plan["seconds"][0] < plan["seconds"][1]
+    assert not (tmp_path / "out").exists()
+    part = planned(preset, "--out", tmp_path / "out", "--part", "2/3")
+    assert [run["row"] for run in part["runs"]] == ["base", "two"]
+
+
+def test_times_of_finished_runs_are_used_for_others_of_the_same_work(preset, reference):
+    assert planned(preset, "--out", reference)["left"] == 0
+    plan = planned(preset, "--out", reference, "--seeds", "2")
+    assert [run["done"] for run in plan["runs"]] == [True] * 4 + [False] * 4
+    jobs = {job.row.name: job for job in BenchRun.choose(preset, out=reference).jobs()}
+    spent = sorted(Done.read(jobs[row].folder).seconds for row in ROWS)
+    assert plan["runs"][-1]["seconds"] == pytest.approx(spent[1])  # the median of the three rows, of as many steps
+
+
+def test_settings_for_every_row_make_other_runs_and_are_shown(preset, reference, tmp_path):
+    plain, changed = (
+        BenchRun.choose(preset, out=reference, settings=settings) for settings in ((), ["model.dropout=0.25"])
+    )
+    keys = [{job.key for job in run.jobs()} for run in (plain, changed)]
+    assert not keys[0] & keys[1]
+    assert all(job.resolved.config.model.dropout == 0.25 for job in changed.jobs())
+    words = ["bench", "show", preset, "--out", str(reference), "--set", "model.dropout=0.25"]
+    shown = run_here(words)
+    assert "Every row with model.dropout=0.25" in shown.stderr
+    assert json.loads(run_here([*words, "--json"]).stdout)["settings"] == ["model.dropout=0.25"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--set", "seed=3"], "chooses seed and data itself"),
+        (["--set", "model.dropuot=0.1"], "dropuot"),
+        (["--set", "model.dropout=0.25", "--results", "results.md"], "without --set. Give another file"),
+        (["--part", "1/2", "--results", "results.md"], "leave out --rows and --part"),
+        (["--all"], "Give the name of a benchmark"),
+    ],
+)
+def test_what_would_mix_results_is_refused(preset, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    Path("results.md").write_text(f"<!-- begin bench {preset} -->\n<!-- end bench {preset} -->\n")
+    refused = run_here(["bench", "run", preset, *words])
+    assert refused.returncode == 1
+    assert said in refused.stderr
+    assert not Path("runs").exists()
+
+
+def test_all_benchmarks_need_no_name_and_take_no_rows():
+    refused = run_here(["bench", "run", "--all", "--rows", "one"])
+    assert "leave out --rows" in refused.stderr
+    assert "Give the name" in run_here(["bench", "run"]).stderr
+
+
+def test_the_share_of_unusable_utterances_is_passed_to_the_preparation(tmp_path):
+    write_audio(tmp_path / "a.flac", 1.0, 0)
+    (tmp_path / "index.tsv").write_text("path\tspeaker\ttext\na.flac\ta\thello\nmissing.flac\tb\thello\n")
+    (tmp_path / "b.yaml").write_text(
+        "{about: a, source: b, finding: c, sizes: {mini: {preset: quick, "
+        f"corpora: {{own: {{kind: table, file: {tmp_path}/index.tsv}}}}, parts: {{all: {{corpus: own}}}}, train: all, "
+        "rows: [{name: one}]}}}"
+    )
+    words = ["bench", "run", str(tmp_path / "b.yaml"), "--out", str(tmp_path / "out"), "--prepare-only"]
+    refused = run_here([*words, "--workers", "1"])
+    assert "more than --max-rejected 0.05" in refused.stderr
+    allowed = run_here([*words, "--workers", "1", "--max-rejected", "0.6"])
+    assert allowed.returncode == 0, allowed.stderr
 
 
 def test_the_scripts_of_the_documentation_are_valid():
