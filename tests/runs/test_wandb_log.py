@@ -1,8 +1,10 @@
-"""Offline logs of Weights & Biases: public figures only, unless private ones are asked for."""
+"""Logs for other programs: offline ones of Weights & Biases, and TensorBoard events; both need an extra."""
+
+import sys
 
 import pytest
 
-from sottovoce.runs.metrics_log import MetricsWriter
+from sottovoce.runs.metrics_log import MetricsLog, MetricsWriter
 from sottovoce.runs.wandb_log import write_wandb
 from trainings import run_here
 
@@ -49,3 +51,14 @@ def test_private_figures_are_asked_for_together_with_the_folder(tmp_path):
     refused = run_here(words)
     assert refused.returncode == 1
     assert "--wandb-private goes with --wandb" in refused.stderr
+
+
+def test_without_tensorboard_the_metrics_are_written_as_always(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "tensorboard" or "utils.tensorboard" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)  # as where it is not installed
+    writer = MetricsWriter(tmp_path, 0, 0)
+    writer.write({"step": 1, "epsilon": 1.5, "loss": 7.0})
+    writer.close()
+    assert [dict(line) for line in MetricsLog(tmp_path).lines()] == [{"step": 1, "epsilon": 1.5, "loss": 7.0}]
+    assert not (tmp_path / "tensorboard").exists()
