@@ -3,6 +3,9 @@
     python tests/golden_runs.py          compare with tests/golden/runs.json
     python tests/golden_runs.py --write  replace those of this machine; a changed digest needs a line in CHANGELOG.md
 
+The file belongs to one `ALGORITHM` (sottovoce/version.py): models that differ need a higher one, and a higher one drops
+the digests of all other machines. So both are changed together, and a test holds that.
+
 Three digests are kept of every run: the SHA-256 of `last/model.safetensors`; of the ledger's header, releases and end,
 without hashes that differ between runs or describe the file itself; and of the metrics without times. The bits depend
 on the type of CPU and on the build of torch, so digests are kept for each machine.
@@ -11,14 +14,11 @@ on the type of CPU and on the build of torch, so digests are kept for each machi
 import hashlib
 import json
 import os
-import platform
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from conftest import hash_of, write_audio
 from sottovoce.central.central_training import train_central
@@ -28,8 +28,10 @@ from sottovoce.data.preparation import prepare
 from sottovoce.federated.federated_training import train_federated
 from sottovoce.processes import no_progress
 from sottovoce.runs.display import NoDisplay
+from sottovoce.runs.machine import this_machine
 from sottovoce.runs.metrics_log import MetricsLog
 from sottovoce.runs.own_corpus import with_own_corpus
+from sottovoce.version import ALGORITHM
 from sottovoce.workers import run_workers
 from trainings import SMALL_MODEL
 
@@ -83,11 +85,7 @@ CENTRAL: Mapping[str, tuple[str, ...]] = {
 
 def machine() -> dict[str, str]:
     """Return what the bits depend on besides the code."""
-    cpu, info = platform.processor(), Path("/proc/cpuinfo")
-    if info.exists():
-        named = (line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line)
-        cpu = next(named, cpu)
-    return {"cpu": cpu, "instructions": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__}
+    return this_machine().model_dump(exclude_none=True)
 
 
 def run_all(folder: Path) -> dict[str, dict[str, str]]:
@@ -144,10 +142,53 @@ def _without(line: Any) -> Any:
     return line
 
 
-def expected_here() -> dict[str, dict[str, str]] | None:
+Digests = dict[str, dict[str, str]]  # by run and by what they are of
+
+
+def stored() -> dict[str, Any]:
+    """Return the file of digests."""
+    content: dict[str, Any] = json.loads(DIGESTS.read_text())
+    return content
+
+
+def expected_here() -> Digests | None:
     """Return the digests of this machine; None where there are none."""
-    found = [one["runs"] for one in json.loads(DIGESTS.read_text()) if one["machine"] == machine()]
-    return found[0] if found else None
+    return next((one["runs"] for one in stored()["machines"] if one["machine"] == machine()), None)
+
+
+def seal(algorithm: int, machines: list[dict[str, Any]]) -> str:
+    """Return a hash that binds the digests of all models to the version of the algorithm."""
+    models = [{name: run["model"] for name, run in one["runs"].items()} for one in machines]
+    return hashlib.sha256(json.dumps([algorithm, models], sort_keys=True).encode()).hexdigest()
+
+
+def refreshed(file: dict[str, Any], found: Digests, here: dict[str, str], algorithm: int) -> dict[str, Any]:
+    """Return the file with the digests of this machine; raise ValueError where models differ but not the algorithm."""
+    others = [one for one in file["machines"] if one["machine"] != here]
+    if file["algorithm"] == algorithm:
+        before = next((one["runs"] for one in file["machines"] if one["machine"] == here), {})
+        changed = [name for name in before if name in found and before[name]["model"] != found[name]["model"]]
+        if changed:
+            raise ValueError(f"The bits of {', '.join(changed)} have changed: raise ALGORITHM in sottovoce/version.py.")
+    else:
+        others = []  # of another algorithm: nobody can compare with them any more
+    machines = [*others, {"machine": here, "runs": found}]
+    return {"algorithm": algorithm, "seal": seal(algorithm, machines), "machines": machines}
+
+
+def fault_of(file: dict[str, Any], algorithm: int) -> str | None:
+    """Return what is wrong between the version of the algorithm and the digests; None where they belong together."""
+    if file["algorithm"] != algorithm:
+        return (
+            f"ALGORITHM is {algorithm}, but the digests in tests/golden/runs.json belong to {file['algorithm']}: "
+            "refresh them by `python tests/golden_runs.py --write`, or leave ALGORITHM as it was."
+        )
+    if file["seal"] != seal(algorithm, file["machines"]):
+        return (
+            f"Digests of models have changed, but ALGORITHM is still {algorithm}: raise it in sottovoce/version.py and "
+            "refresh them by `python tests/golden_runs.py --write`."
+        )
+    return None
 
 
 def main() -> None:
@@ -156,8 +197,10 @@ def main() -> None:
         os.chdir(folder)
         found = run_all(Path(folder))
     if "--write" in sys.argv:
-        others = [one for one in json.loads(DIGESTS.read_text()) if one["machine"] != machine()]
-        DIGESTS.write_text(json.dumps([*others, {"machine": machine(), "runs": found}], indent=2) + "\n")
+        try:
+            DIGESTS.write_text(json.dumps(refreshed(stored(), found, machine(), ALGORITHM), indent=2) + "\n")
+        except ValueError as error:
+            sys.exit(str(error))
         return
     expected = expected_here()
     if expected is None:
@@ -165,7 +208,7 @@ def main() -> None:
     changed = [
         f"{name}: {what}"
         for name, one in found.items()
-        for what, digest in expected[name].items()
+        for what, digest in expected.get(name, {}).items()
         if one.get(what) != digest
     ]
     sys.exit("\n".join(changed) if changed else 0)

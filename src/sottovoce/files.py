@@ -6,7 +6,10 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
+import socket
+import time
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -41,7 +44,8 @@ def written_whole(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
         with written_whole(Path("model.json")) as file:
             file.write(b"{}")
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Processes of several machines may write the same file in a shared folder, and may have the same number.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         with open_private(temporary, "wb") if private else open_shared(temporary, "wb") as file:
             yield file
@@ -133,6 +137,39 @@ def only_writer(folder: Path) -> Iterator[None]:
             finally:
                 path.unlink(missing_ok=True)
             return
+
+
+@contextlib.contextmanager
+def taken(path: Path) -> Iterator[bool]:
+    """Try to take a lock for the block; yield whether it was free. It ends with the block, and also with the process.
+
+    The lock is on an open file (flock), which stays when the lock ends and names the last holder for people. So a
+    holder that is killed leaves nothing to clean up, and no time has to pass. Between machines this needs a file system
+    whose locks all of them see; one without locks is a DataError.
+    """
+    with open_shared(path, "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError as error:
+            raise DataError(
+                f"The file system of {path.parent} has no locks ({error.strerror}). Use one that has, or give every "
+                "command a folder of its own."
+            ) from None
+        lock.truncate(0)
+        lock.write(f"{socket.gethostname()}, process {os.getpid()}, since {time.strftime('%F %T')}\n".encode())
+        lock.flush()
+        yield True
+
+
+def holder_of(path: Path) -> str:
+    """Return who last took a lock, for people."""
+    try:
+        return path.read_text(errors="replace").strip() or "another process"
+    except OSError:
+        return "another process"
 
 
 def _is_same_file(path: Path, descriptor: int) -> bool:

@@ -284,7 +284,11 @@ def test_dropout_drops_its_share_and_keeps_the_mean(probability):
 
 
 def test_lower_precision_and_compiling_are_refused_without_cuda():
-    for hardware in (Hardware(device="cpu", precision="bfloat16"), Hardware(device="cpu", compile=True)):
+    for hardware in (
+        Hardware(device="cpu", precision="tf32"),
+        Hardware(device="cpu", precision="bfloat16"),
+        Hardware(device="cpu", compile=True),
+    ):
         with pytest.raises(ConfigError, match="needs a CUDA device"):
             hardware.open()
 

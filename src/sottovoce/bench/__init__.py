@@ -1,7 +1,8 @@
 """Benchmarks: the results of the paper as data, and the runs that reproduce them.
 
     presets     Bench, Size, Row, RowClaim, Part: a benchmark as its YAML file has it; `load_bench`, `bench_names`
-    running     BenchRun: some rows of a benchmark with some seeds; `run_bench` trains them; Job: one of its runs
+    running     BenchRun: some rows of a benchmark with some seeds; `run_bench` trains them; Job: one of its runs;
+                PlanPart: every nth run of a plan; PlanCost: what is left of a plan, and `plan_cost`, its time and disk
     results     RowResult, Spread; `collect` reads them; `table`, `markdown` and `document` show them
     demo        `demo_run` and `story`: the benchmark of `sotto demo`, and its results in words
     cost        `row_costs`: the cost of the runs in the paper's size
@@ -22,18 +23,22 @@ from sottovoce.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from sottovoce.bench.bench_costs import RowCost, row_costs
+    from sottovoce.bench.bench_plan_costs import PlanCost, plan_cost
     from sottovoce.bench.benchmark import prepare_corpora, run_bench, train_rows
     from sottovoce.bench.demo_story import demo_run, story
     from sottovoce.bench.plan import BenchRun, Job
     from sottovoce.bench.preset import Bench, Part, Row, RowClaim, Size, bench_names, load_bench
     from sottovoce.bench.result_tables import document, markdown, table
     from sottovoce.bench.results import RowResult, Spread, collect, describe_runs
+    from sottovoce.bench.scheduling import PlanPart
 
 __all__ = [
     "Bench",
     "BenchRun",
     "Job",
     "Part",
+    "PlanCost",
+    "PlanPart",
     "Row",
     "RowClaim",
     "RowCost",
@@ -47,6 +52,7 @@ __all__ = [
     "document",
     "load_bench",
     "markdown",
+    "plan_cost",
     "prepare_corpora",
     "row_costs",
     "run_bench",
@@ -60,10 +66,12 @@ __getattr__ = lazy_names(
     {
         "benchmark": "prepare_corpora run_bench train_rows",
         "bench_costs": "RowCost row_costs",
+        "bench_plan_costs": "PlanCost plan_cost",
         "demo_story": "demo_run story",
         "plan": "BenchRun Job",
         "preset": "Bench Part Row RowClaim Size bench_names load_bench",
         "result_tables": "document markdown table",
         "results": "RowResult Spread collect describe_runs",
+        "scheduling": "PlanPart",
     },
 )

@@ -5,21 +5,18 @@ for result in run_bench(run, workers=2):
     print(result.row.name, result.wer["test"].percent(), result.epsilon.tightest)
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from sottovoce.bench.corpora import find_part, prepare_parts
-from sottovoce.bench.plan import BenchRun, wanted_parts
+from sottovoce.bench.locks import Say, silent
+from sottovoce.bench.plan import BenchRun, Job, wanted_parts
 from sottovoce.bench.results import RowResult, collect, require_results
-from sottovoce.bench.run import Announce, is_done, no_display, run_jobs
-from sottovoce.errors import ConfigError, DataError
+from sottovoce.bench.run import is_done
+from sottovoce.bench.scheduling import Announce, PlanPart, no_display, train_jobs
+from sottovoce.data.preparation import MAX_REJECTED
+from sottovoce.errors import ConfigError
 from sottovoce.processes import Progress, no_progress, under_torchrun
 from sottovoce.workers import leads
-
-Say = Callable[[str], None]
-
-
-def _silent(_message: str) -> None:
-    """Say nothing."""
 
 
 def run_bench(
@@ -28,19 +25,27 @@ def run_bench(
     workers: int = 1,
     progress: Progress = no_progress,
     announce: Announce = no_display,
-    say: Say = _silent,
+    say: Say = silent,
 ) -> list[RowResult]:
     """Prepare the corpora, train every run that is not done yet, and return the results of all rows.
 
-    A run that is done with the same configuration, code and data is not repeated, whichever benchmark trained it. Raise
-    DataError where a signal stopped it before the end; started again, it resumes.
+    A run that is done with the same configuration, algorithm and data is not repeated, whichever benchmark trained it.
+    Runs that other commands train in the same folder are waited for. Raise DataError where a signal stopped it before
+    the end; started again, it resumes.
     """
-    prepare_corpora(run, workers=workers, progress=progress)
-    train_rows(run, workers=workers, announce=announce, say=say)
+    prepare_corpora(run, workers=workers, progress=progress, say=say)
+    train_rows([run], workers=workers, announce=announce, say=say)
     return collect(run)
 
 
-def prepare_corpora(run: BenchRun, *, workers: int = 1, progress: Progress = no_progress) -> None:
+def prepare_corpora(
+    run: BenchRun,
+    *,
+    workers: int = 1,
+    progress: Progress = no_progress,
+    max_rejected: float = MAX_REJECTED,
+    say: Say = silent,
+) -> None:
     """Prepare the corpora and parts that the rows need, unless they exist; first check that every row can be shown.
 
     Under torchrun nothing is prepared: raise ConfigError where something is missing.
@@ -48,16 +53,30 @@ def prepare_corpora(run: BenchRun, *, workers: int = 1, progress: Progress = no_
     require_results(run)
     parts = wanted_parts(run.size, run.rows)
     if not under_torchrun():
-        prepare_parts(run.size, parts, run.out, workers, progress)
+        prepare_parts(run.size, parts, run.out, workers, progress, max_rejected=max_rejected, say=say)
     elif any(find_part(run.size, part, run.out) is None for part in parts):
         raise ConfigError("Under torchrun no corpus is prepared. Run this once without torchrun, with --prepare-only.")
 
 
-def train_rows(run: BenchRun, *, workers: int = 1, announce: Announce = no_display, say: Say = _silent) -> None:
-    """Train every run that is not done yet, on corpora that are prepared; raise where a signal stopped it early."""
-    jobs = run.jobs()
-    left = sum(not is_done(job) for job in jobs)
+def train_rows(
+    runs: Sequence[BenchRun],
+    *,
+    part: PlanPart | None = None,
+    workers: int = 1,
+    announce: Announce = no_display,
+    wait: bool = True,
+    say: Say = silent,
+) -> None:
+    """Train every run that is not done yet, or a part of them, on corpora that are prepared.
+
+    Without `wait`, end when all that is left is in the hands of other commands.
+    """
+    jobs: list[Job] = [job for run in runs for job in run.jobs()]
+    if part is not None:
+        jobs = part.of(jobs)
     if leads():
-        say(f"{run.name}: {left} of {len(jobs)} runs are left to train.")
-    if not run_jobs(jobs, workers, announce):
-        raise DataError(f"{run.name} was stopped before the end. Run the same command again to resume.")
+        name = runs[0].name if len(runs) == 1 else f"{len(runs)} benchmarks"
+        keys, left = {job.key for job in jobs}, {job.key for job in jobs if not is_done(job)}
+        say(f"{name}: {len(left)} of {len(keys)} runs are left to train.")
+    if not train_jobs(jobs, workers, announce=announce, wait=wait, say=say):
+        say("Other commands train the rest.")

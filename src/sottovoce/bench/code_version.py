@@ -1,51 +1,36 @@
-"""The version of the code that computes a run, as a hash of its source.
+"""The version of the code that computes a run.
 
-It covers this package, without the rooms that change no result, and the modules outside it that define the kinds of
-options that a configuration uses: a user's own encoder, optimizer, local rule or noise mechanism. Modules that those
-import are not covered, nor are classes without a source file, such as those of an interactive session: of these only
-the name counts.
+Of this package it is the declared `ALGORITHM`, not its source: a change that alters no bit trains nothing again. Of
+kinds of options that a user defines outside it (an encoder, optimizer, local rule or noise mechanism) it is the source
+of their modules. Modules that those import are not covered, nor are classes without a source file, such as those of an
+interactive session: of these only the name counts.
+
+The version of torch and the type of CPU or GPU alter bits, too, but are no part of it: a run may resume on another
+machine of a cluster. A run records them instead (`runs/machine.py`), and tables say where they differ.
 """
 
 import hashlib
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
+from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel
 
-# Rooms whose code does not change the result of a run.
-_NO_PART = {"cli", "reports", "bench", "estimate", "presets", "__pycache__"}
+from sottovoce.version import ALGORITHM
+
 _PACKAGE = "sottovoce"
 _LIBRARIES = ("pydantic", "builtins", "abc", "typing", "enum", "pathlib")
 
 
 def code_version(*options: object) -> str:
-    """Return a hash of the source code that decides the result of a run with these options."""
+    """Return what identifies the code that decides the result of a run with these options."""
     own = sorted({source for option in options for source in _own_sources(option)})
-    return _hash([("", _package_version()), *own]) if own else _package_version()
-
-
-@cache
-def _package_version() -> str:
-    return _hash(_sources(resources.files(_PACKAGE), ""))
-
-
-def _hash(sources: Iterable[tuple[str, str]]) -> str:
+    if not own:
+        return str(ALGORITHM)
     hasher = hashlib.sha256()
-    for path, text in sources:
-        hasher.update(f"{path}\0{text}\0".encode())
-    return hasher.hexdigest()
-
-
-def _sources(folder: Traversable, prefix: str) -> Iterator[tuple[str, str]]:
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.is_dir() and entry.name not in _NO_PART:
-            yield from _sources(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith(".py"):
-            yield f"{prefix}{entry.name}", entry.read_text(encoding="utf-8")
+    for name, text in own:
+        hasher.update(f"{name}\0{text}\0".encode())
+    return f"{ALGORITHM} {hasher.hexdigest()}"
 
 
 def _own_sources(value: object) -> Iterator[tuple[str, str]]:

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 
+from sottovoce.bench.locks import Say, lock_path, look_anew, silent, waiting_for
 from sottovoce.bench.preset import Part, Size
-from sottovoce.data.preparation import Request, prepare
+from sottovoce.data.preparation import MAX_REJECTED, Request, prepare
 from sottovoce.data.selection import Selection
 from sottovoce.data.splits import split_by_column
 from sottovoce.data.store import Store
@@ -25,14 +26,27 @@ _SPLIT_SEED = 0  # who is held out does not change with the seed of a run
 
 
 def prepare_parts(
-    size: Size, wanted: Iterable[str], out: Path, workers: int, progress: Progress
+    size: Size,
+    wanted: Iterable[str],
+    out: Path,
+    workers: int,
+    progress: Progress,
+    *,
+    max_rejected: float = MAX_REJECTED,
+    say: Say = silent,
 ) -> dict[str, Selection]:
-    """Prepare the stores that the wanted parts need, unless they exist, and return the parts."""
+    """Prepare the stores that the wanted parts need, unless they exist, and return the parts.
+
+    What another command is preparing at this moment is waited for.
+    """
     names = sorted(set(wanted))
     for corpus in sorted({size.parts[name].corpus for name in names}):
         path = store_path(size, corpus, out)
         if not path.exists():
-            prepare(size.corpora[corpus], path, workers=workers, progress=progress)
+            with waiting_for(lock_path(out, path.name), f"the corpus {corpus}", say):
+                look_anew(path.parent)
+                if not path.exists():
+                    prepare(size.corpora[corpus], path, max_rejected=max_rejected, workers=workers, progress=progress)
     return {name: selection for name in names if (selection := find_part(size, name, out, make=True)) is not None}
 
 

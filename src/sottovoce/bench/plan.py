@@ -1,8 +1,8 @@
 """The runs of a benchmark: the configuration of each, the order to train them in, and the key it is known by.
 
 A run is known by its content: the resolved configuration (but not where files lie or how often they are written), the
-hashes of its training and dev sets, the key of its seed model, and the source code that computes it. Two rows with the
-same key are the same run, whichever benchmark asks for it; a run that is done is not repeated.
+hashes of its training and dev sets, the key of its seed model, and the version of the algorithm. Two rows with the same
+key are the same run, whichever benchmark asks for it; a run that is done is not repeated.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from sottovoce.bench.code_version import code_version
 from sottovoce.bench.corpora import find_part
 from sottovoce.bench.preset import Bench, Row, Size, SizeName, load_bench
-from sottovoce.config import Layer, Resolved, Tree, resolve
+from sottovoce.config import Layer, Resolved, Tree, parse_setting, resolve
 from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError
@@ -54,6 +54,8 @@ class Job:
     learnt: Mapping[str, Selection]  # the parts that the model and its seed models were trained on
     key: str
     folder: Path
+    base: "Job | None"  # the run of its seed model
+    shown: bool  # a row that was asked for, not only a model that others start from
 
     @property
     def label(self) -> str:
@@ -82,16 +84,34 @@ class BenchRun:
     rows: Sequence[Row]
     seeds: Sequence[int]
     out: Path
+    settings: Sequence[str] = ()  # key=value, laid over every row of `bench`
 
     @classmethod
     def choose(
-        cls, name: str, *, size: SizeName = "mini", rows: Iterable[str] | None = None, seeds: int = 1, out: Path
+        cls,
+        name: str,
+        *,
+        size: SizeName = "mini",
+        rows: Iterable[str] | None = None,
+        seeds: int = 1,
+        out: Path,
+        settings: Sequence[str] = (),
     ) -> "BenchRun":
-        """Choose a benchmark by its name or its YAML file, some or all of its rows, and the number of seeds."""
-        bench = load_bench(name)
+        """Choose a benchmark by its name or its YAML file, some or all of its rows, and the number of seeds.
+
+        With `settings`, every row and every model that rows start from has these values, key=value: other runs.
+        """
+        bench = with_settings(load_bench(name), size, settings)
         chosen = bench.size(size)
         named = chosen.rows if rows is None else [chosen.row(row) for row in rows]
-        return cls(name=name, bench=bench, size_name=size, rows=named, seeds=range(seeds), out=out)
+        return cls(
+            name=name, bench=bench, size_name=size, rows=named, seeds=range(seeds), out=out, settings=tuple(settings)
+        )
+
+    @property
+    def settings_note(self) -> str:
+        """What is different from the benchmark as it is published; empty where nothing is."""
+        return f"Every row with {', '.join(self.settings)}: not the published benchmark." if self.settings else ""
 
     @property
     def size(self) -> Size:
@@ -136,7 +156,8 @@ class BenchRun:
         resolved = configure(size, origin, seed, data)
         evaluated = [part for part in (parts["dev"], parts["test"], *row.also) if part is not None]
         _require_unheard(row, learnt, populations, evaluated, resolved.config.privacy.accept)
-        key = _key(origin.kind, resolved, {role: hashes[part] for role, part in used.items()}, base)
+        populations_used = {role: hashes[part] for role, part in used.items()}
+        key = run_key(origin.kind, resolved, populations_used, None if base is None else base.key)
         return Job(
             bench=self.name,
             size=self.size_name,
@@ -149,7 +170,29 @@ class BenchRun:
             learnt=learnt,
             key=key,
             folder=self.out / "runs" / key[:16],
+            base=base,
+            shown=row.name in {wanted.name for wanted in self.rows},
         )
+
+
+def with_settings(bench: Bench, size: SizeName, settings: Sequence[str]) -> Bench:
+    """Return a benchmark with these settings, key=value, laid over every row and model of one size."""
+    if not settings:
+        return bench
+    layers = tuple(map(parse_setting, settings))
+    if any({"seed", "data"} & layer.tree.keys() for layer in layers):
+        raise ConfigError("A benchmark chooses seed and data itself. Leave them out of --set, and use --seeds.")
+
+    def laid(row: Row) -> Row:
+        # A row that is another run as it is has no settings of its own.
+        return row if row.same is not None else row.model_copy(update={"settings": (*row.settings, *layers)})
+
+    chosen = bench.size(size)
+    rows, models = tuple(map(laid, chosen.rows)), {name: laid(model) for name, model in chosen.models.items()}
+    changed = chosen.model_copy(update={"rows": rows, "models": models})
+    for row in (*rows, *models.values()):
+        configure(changed, row)  # a wrong key or value is noticed before any work
+    return bench.model_copy(update={"sizes": {**bench.sizes, size: changed}})
 
 
 def configure(size: Size, row: Row, seed: int = 0, data: Tree | None = None) -> Resolved:
@@ -196,7 +239,8 @@ def _require_unheard(
             require_disjoint(population, populations[part], (f"{row.name}: {name}", part), accepted)
 
 
-def _key(kind: TrainingKind, resolved: Resolved, data: Mapping[str, str], base: Job | None) -> str:
+def run_key(kind: TrainingKind, resolved: Resolved, data: Mapping[str, str], seed_model: str | None) -> str:
+    """Return the key of a run, from what identifies its data, and from the key of its seed model."""
     sections = {name: getattr(resolved.config, name) for name in _IN_KEY[kind]}
     config = {
         name: value.model_dump(mode="json", exclude=_NOT_IN_KEY.get(name)) if isinstance(value, BaseModel) else value
@@ -206,7 +250,7 @@ def _key(kind: TrainingKind, resolved: Resolved, data: Mapping[str, str], base: 
         "kind": kind,
         "config": config,
         "data": dict(data),
-        "seed_model": None if base is None else base.key,
+        "seed_model": seed_model,
         "code": code_version(*sections.values()),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

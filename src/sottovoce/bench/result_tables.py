@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from sottovoce.bench.machine_notes import machine_notes, machines_of_row
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import Size
 from sottovoce.bench.results import RowResult
@@ -49,8 +50,8 @@ def _claim_text(claim: ClaimedEpsilon) -> str:
     return f"{shown} at {claim.cohort_size:,g} of {claim.population:,}"
 
 
-def footnotes(results: Iterable[RowResult]) -> list[str]:
-    """Return a line for every WER on another part than dev and test, and for every remark on the paper's numbers."""
+def footnotes(results: Sequence[RowResult]) -> list[str]:
+    """Return a line for every WER on another part than dev and test, for every remark, and for different machines."""
     lines = []
     for result in results:
         for part in result.row.also:
@@ -60,7 +61,7 @@ def footnotes(results: Iterable[RowResult]) -> list[str]:
                 lines.append(f"{result.row.name}, on {part}: {'; '.join(text for text in (ours, paper) if text)}")
         if result.note:
             lines.append(f"{result.row.name}, the paper's: {result.note}")
-    return lines
+    return [*lines, *machine_notes(results)]
 
 
 EPSILON_NOTE = (
@@ -80,7 +81,12 @@ def document(run: BenchRun, results: Iterable[RowResult]) -> dict[str, Any]:
     bench, size = run.bench, run.size
     about = {"about": bench.about, "source": bench.source, "finding": bench.finding, "note": size.note}
     rows = [_row_document(size, result) for result in results]
-    return {**about, "rows": rows, "paper_claims": [asdict(row) for row in printed_claims(size)]}
+    return {
+        **about,
+        "settings": list(run.settings),
+        "rows": rows,
+        "paper_claims": [asdict(row) for row in printed_claims(size)],
+    }
 
 
 def _row_document(size: Size, result: RowResult) -> dict[str, Any]:
@@ -102,6 +108,7 @@ def _row_document(size: Size, result: RowResult) -> dict[str, Any]:
         "unstated": sorted(size.unstated_in(result.row)),
         "note": result.note,
         "runs": [str(folder) for folder in result.folders],
+        "machines": [machine.model_dump() for machine in machines_of_row(result)],
     }
 
 
@@ -116,5 +123,5 @@ def section(run: BenchRun, results: Sequence[RowResult], command: str) -> str:
     """Return the section of a Markdown file that holds the table, and the command that made it."""
     more = "".join(f"- {line}\n" for line in footnotes(results))
     first = f"{run.bench.about} ({run.bench.source}). `{command}`"
-    parts = [first, markdown(results), more, f"The paper finds: {run.bench.finding}", run.size.note]
+    parts = [first, run.settings_note, markdown(results), more, f"The paper finds: {run.bench.finding}", run.size.note]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"

@@ -1,36 +1,33 @@
-"""Training the runs of a benchmark, one after another on the same workers. Killed at any moment, it can be resumed.
+"""Training one run of a benchmark, and what its folder tells of it. Killed at any moment, it can be resumed.
 
 OUT/runs/KEY/               a run as `runs/folder.py` describes it, with evaluation.json of its parts
 OUT/runs/KEY/row.json       the row it was last used for
 OUT/runs/KEY/done.json      written last: the run is trained and evaluated
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping
 
 from sottovoce.bench.plan import Job
 from sottovoce.central.central_training import train_central
 from sottovoce.distributed import Group
 from sottovoce.federated.federated_training import train_federated
 from sottovoce.model.recogniser import load_recogniser
-from sottovoce.runs.display import MakeDisplay, NoDisplay
+from sottovoce.runs.display import MakeDisplay
 from sottovoce.runs.documents import Checkpoint, Done, Evaluation
 from sottovoce.runs.evaluations import record_evaluations
 from sottovoce.runs.folder import LAST, Run
 from sottovoce.runs.stop import Stop
-from sottovoce.workers import run_workers
-
-# Makes the display of one run, from its place among the runs, their number and its label.
-Announce = Callable[[int, int, str], MakeDisplay]
 
 
-def no_display(_place: int, _total: int, _label: str) -> MakeDisplay:
-    """Show nothing of any run."""
-    return NoDisplay
+def is_trained(job: Job) -> bool:
+    """Return whether a run is trained, so that others can start from its model."""
+    return (job.folder / Done.FILE).exists()
 
 
 def is_done(job: Job) -> bool:
     """Return whether a run is trained, and evaluated on all parts that the row asks for."""
-    return (job.folder / Done.FILE).exists() and set(job.evaluated) <= evaluations_of(job).keys()
+    return is_trained(job) and set(job.evaluated) <= evaluations_of(job).keys()
 
 
 def evaluations_of(job: Job) -> Mapping[str, Evaluation]:
@@ -39,37 +36,20 @@ def evaluations_of(job: Job) -> Mapping[str, Evaluation]:
     return {part: known[part] for part in job.evaluated if part in known and known[part].population == job.hashes[part]}
 
 
-def run_jobs(jobs: Sequence[Job], workers: int, announce: Announce = no_display) -> bool:
-    """Train the unfinished runs; return whether all are done now (a signal may stop them early)."""
-    left = [job for job in jobs if not is_done(job)]
-    if left:  # the same on every process of torchrun: nothing is written before all have looked
-        hardware = left[0].resolved.config.hardware
-        run_workers(_run_all, (left, announce), workers, hardware.threads_per_worker, hardware.processes)
-    return all(is_done(job) for job in jobs)
-
-
-def _run_all(group: Group, jobs: Sequence[Job], announce: Announce) -> None:
-    stop = Stop()
-    stop.listen()
-    try:
-        for place, job in enumerate(jobs, 1):
-            _run_one(group, job, announce(place, len(jobs), job.label), stop)
-            stop.deadline = None  # of the run that has just ended
-            if stop.agreed(group):
-                return
-    finally:
-        stop.release()
-
-
-def _run_one(group: Group, job: Job, make_display: MakeDisplay, stop: Stop) -> None:
+def run_one(group: Group, job: Job, make_display: MakeDisplay, stop: Stop) -> None:
+    """Train a run, unless that is done, and evaluate it. The caller holds its lock; a signal may stop it early."""
     train = train_central if job.kind == "central" else train_federated
-    if not group.from_leader((job.folder / Done.FILE).exists()):
+    if not group.from_leader(is_trained(job)):
         train(group, job.resolved, job.folder, make_display, stop)
     if stop.interrupted:
         return
+    began = time.monotonic()
     recogniser = load_recogniser(job.folder / LAST, job.resolved.config.hardware.open())
     steps = Checkpoint.read(job.folder / LAST).step
     populations = {part: job.selections[part].open() for part in job.evaluated}
     record_evaluations(job.folder, steps, recogniser, populations, group)
     if group.leads:
-        Done(key=job.key, kind=job.kind, steps=steps).write(job.folder)
+        before = Done.find(job.folder)  # evaluated on further parts, it took no longer to train
+        seconds = Run(job.folder).log.elapsed_seconds() + time.monotonic() - began
+        done = Done(key=job.key, kind=job.kind, steps=steps, seconds=seconds, processes=group.size)
+        (before or done).write(job.folder)

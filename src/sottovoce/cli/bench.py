@@ -7,20 +7,38 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
+from sottovoce.cli.arguments import ALL_CORES, AsJson, MaxRejected, Workers
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
+from sottovoce.data.preparation import MAX_REJECTED
 from sottovoce.errors import ConfigError
 
 if TYPE_CHECKING:
     from sottovoce.bench.plan import BenchRun
     from sottovoce.bench.preset import Bench, Size
     from sottovoce.bench.results import RowResult
+    from sottovoce.bench.scheduling import PlanPart
     from sottovoce.cli.training_display import TrainingDisplay
     from sottovoce.runs.display import MakeDisplay
 
 app = typer.Typer(no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A benchmark of `sotto bench list`, or a YAML file.")]
+_NAME = typer.Argument(metavar="NAME", help="A benchmark of `sotto bench list`, or a YAML file.", show_default=False)
+Name = Annotated[str, _NAME]
+OptionalName = Annotated[str | None, _NAME]
+All = Annotated[
+    bool, typer.Option("--all", help="Train all benchmarks of a size; runs that they share are trained once.")
+]
+Part = Annotated[
+    str | None,
+    typer.Option("--part", metavar="K/N", help="Only every Nth run of the plan, from the Kth on: for array jobs."),
+]
+NoWait = Annotated[
+    bool, typer.Option("--no-wait", help="End when other commands train all rows that are left; default: wait.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one value in every row; such runs are kept apart."),
+]
 SizeName = Literal["paper", "mini"]  # as in bench/preset.py, which takes long to load; mypy compares them
 SizeOption = Annotated[
     SizeName,
@@ -67,12 +85,17 @@ def _listed(bench: "Bench") -> dict[str, object]:
 
 @app.command()
 def run(
-    name: Name,
+    name: OptionalName = None,
+    all_of_them: All = False,
     size: SizeOption = "mini",
     rows: Rows = None,
     seeds: Seeds = 1,
+    settings: Settings = None,
     out: Out = RESULTS,
+    part: Part = None,
+    no_wait: NoWait = False,
     workers: Workers = ALL_CORES,
+    max_rejected: MaxRejected = MAX_REJECTED,
     results: Results = None,
     report: Annotated[
         Path | None, typer.Option("--report", help="Also write a page with the figures of all rows: a file .html.")
@@ -80,40 +103,129 @@ def run(
     prepare_only: Annotated[
         bool, typer.Option("--prepare-only", help="Prepare the corpora and stop; under torchrun none are prepared.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the runs that are left, with time and disk; train nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train all rows of a benchmark that are not done yet, and print the table.
 
-    A row that is done with the same configuration, code and data is not trained again, whichever benchmark trained it.
-    Killed and started again, it resumes. The rows share the workers, or the processes of torchrun.
+    A row that is done with the same configuration, algorithm and data is not trained again, whichever benchmark trained
+    it. Killed and started again, it resumes. The rows share the workers, or the processes of torchrun. Several commands
+    may use one --out at the same time, on machines that share it: each row is trained once.
 
     Example: sotto bench run dp-results --size mini --seeds 3
+
+    Example: sotto bench run --all --dry-run
     """
+    from sottovoce.bench.scheduling import PlanPart
+
+    chosen = _chosen(name, all_of_them, size, rows, seeds, out, settings)
+    _require_whole(results, report, chosen, rows=rows, part=part)
+    selected = None if part is None else PlanPart.parse(part)
+    if dry_run:
+        from sottovoce.cli.bench_plan import print_bench_plan
+
+        print_bench_plan(chosen, workers, selected, as_json=as_json)
+        return
+    for one in chosen:
+        require_places(results, section_name(one), report)
+    prepare_and_train(
+        chosen,
+        workers,
+        prepare_only=prepare_only,
+        max_rejected=max_rejected,
+        part=selected,
+        wait=not no_wait,
+        estimated=all_of_them,
+    )
+    if not prepare_only:
+        _show_all(chosen, results, report, as_json=as_json)
+
+
+def _chosen(
+    name: str | None,
+    all_of_them: bool,
+    size: SizeName,
+    rows: str | None,
+    seeds: int,
+    out: Path,
+    settings: list[str] | None,
+) -> "list[BenchRun]":
+    """Return the benchmark of a name, or with --all every one that has this size."""
+    from sottovoce.bench.preset import all_benches
+
+    if (name is None) != all_of_them:
+        raise ConfigError("Give the name of a benchmark (see `sotto bench list`), or --all.")
+    if name is not None:
+        return [_choose(name, size, rows, seeds, out, settings)]
+    if rows is not None:
+        raise ConfigError("--all trains all rows of all benchmarks: leave out --rows.")
+    return [_choose(one, size, None, seeds, out, settings) for one, bench in all_benches() if size in bench.sizes]
+
+
+def _require_whole(
+    results: Path | None, report: Path | None, chosen: "Sequence[BenchRun]", *, rows: str | None, part: str | None
+) -> None:
+    """Raise where a table or page would show less, or something else, than it promises."""
+    if results is not None and (rows is not None or part is not None):
+        raise ConfigError("--results writes a whole table: leave out --rows and --part.")
+    if report is not None and len(chosen) > 1:
+        raise ConfigError("--report is a page about one benchmark: leave out --all.")
+    if results is not None and chosen[0].settings and results.is_file():
+        from sottovoce.reports.markdown import has_section
+
+        for one in chosen:
+            if has_section(results, f"bench {one.name}"):
+                raise ConfigError(
+                    f"{results} has the table of {one.name} without --set. Give another file: these are other results."
+                )
+
+
+def section_name(chosen: "BenchRun") -> str:
+    """Return the section of a Markdown file that holds the table of a benchmark."""
+    return " ".join(["bench", chosen.name, *(f"--set {setting}" for setting in chosen.settings)])
+
+
+def _show_all(chosen: "Sequence[BenchRun]", results: Path | None, report: Path | None, *, as_json: bool) -> None:
+    """Print the tables, and write them where that was asked for (rank 0)."""
     from sottovoce.bench.results import collect, describe_runs
     from sottovoce.workers import leads
 
-    if results is not None and rows is not None:
-        raise ConfigError("--results writes a whole table: leave out --rows.")
-    chosen = _choose(name, size, rows, seeds, out)
-    require_places(results, f"bench {name}", report)
-    prepare_and_train(chosen, workers, prepare_only=prepare_only)
-    if prepare_only or not leads():
+    if not leads():
         return
-    shown = collect(chosen)
-    folders = describe_runs(chosen)
-    print_results(chosen, shown, as_json=as_json)
-    if report is not None:
-        from sottovoce.reports.page import report as write_report
+    documents = {}
+    for one in chosen:
+        shown, folders = collect(one), describe_runs(one)
+        if as_json:
+            documents[one.name] = document_of(one, shown)
+        else:
+            print_results(one, shown, as_json=False)
+        if report is not None:
+            from sottovoce.reports.page import report as write_report
 
-        write_report(folders, report, title=f"{name}: {chosen.bench.about}", lead=[chosen.size.note])
-        note(f"The page is {report}.")
-    if results is not None:
-        from sottovoce.bench.result_tables import section
-        from sottovoce.reports.markdown import write_section
+            write_report(folders, report, title=f"{one.name}: {one.bench.about}", lead=[one.size.note])
+            note(f"The page is {report}.")
+        if results is not None:
+            from sottovoce.bench.result_tables import section
+            from sottovoce.reports.markdown import write_section
 
-        command = f"sotto bench run {name} --size {size}{seeds_option(seeds)}"
-        write_section(results, f"bench {name}", section(chosen, shown, command))
-        note(f"The table is in {results}.")
+            write_section(results, section_name(one), section(one, shown, _command(one)))
+            note(f"The table is in {results}.")
+    if as_json:
+        print_json(documents if len(chosen) > 1 else next(iter(documents.values())))
+
+
+def document_of(chosen: "BenchRun", shown: "Sequence[RowResult]") -> dict[str, object]:
+    """Return the results of a benchmark as one JSON document."""
+    from sottovoce.bench.result_tables import document
+
+    return document(chosen, shown)
+
+
+def _command(chosen: "BenchRun") -> str:
+    settings = "".join(f" --set {setting}" for setting in chosen.settings)
+    return f"sotto bench run {chosen.name} --size {chosen.size_name}{seeds_option(len(chosen.seeds))}{settings}"
 
 
 @app.command()
@@ -122,6 +234,7 @@ def show(
     size: SizeOption = "mini",
     rows: Rows = None,
     seeds: Seeds = 1,
+    settings: Settings = None,
     out: Out = RESULTS,
     as_json: AsJson = False,
 ) -> None:
@@ -131,17 +244,19 @@ def show(
     """
     from sottovoce.bench.results import collect
 
-    chosen = _choose(name, size, rows, seeds, out)
+    chosen = _choose(name, size, rows, seeds, out, settings)
     print_results(chosen, collect(chosen), as_json=as_json)
 
 
-def _choose(name: str, size: SizeName, rows: str | None, seeds: int, out: Path) -> "BenchRun":
+def _choose(
+    name: str, size: SizeName, rows: str | None, seeds: int, out: Path, settings: list[str] | None = None
+) -> "BenchRun":
     from sottovoce.bench.plan import BenchRun
 
     names = None if rows is None else [row.strip() for row in rows.split(";")]
     if names is not None and not all(names):
         raise ConfigError("Expected --rows 'NAME; NAME; ...', with names from `sotto bench show`.")
-    return BenchRun.choose(name, size=size, rows=names, seeds=seeds, out=out)
+    return BenchRun.choose(name, size=size, rows=names, seeds=seeds, out=out, settings=settings or ())
 
 
 def require_places(results: Path | None, section_name: str, report: Path | None) -> None:
@@ -156,14 +271,31 @@ def require_places(results: Path | None, section_name: str, report: Path | None)
         require_page(report)
 
 
-def prepare_and_train(chosen: "BenchRun", workers: int, *, prepare_only: bool = False) -> None:
-    """Prepare the corpora and train the unfinished runs, each with its own display."""
+def prepare_and_train(
+    chosen: "Sequence[BenchRun]",
+    workers: int,
+    *,
+    prepare_only: bool = False,
+    max_rejected: float = MAX_REJECTED,
+    part: "PlanPart | None" = None,
+    wait: bool = True,
+    estimated: bool = False,
+) -> None:
+    """Prepare the corpora and train the unfinished runs, each with its own display; first say how long it takes."""
     from sottovoce.bench.benchmark import prepare_corpora, train_rows
+    from sottovoce.workers import leads
 
     with ProgressDisplay() as progress:
-        prepare_corpora(chosen, workers=workers, progress=progress)
-    if not prepare_only:
-        train_rows(chosen, workers=workers, announce=_announce, say=note)
+        for one in chosen:
+            prepare_corpora(one, workers=workers, progress=progress, max_rejected=max_rejected, say=note)
+    if prepare_only:
+        return
+    if estimated and leads():
+        from sottovoce.bench.bench_plan_costs import plan_cost
+        from sottovoce.cli.bench_plan import say_cost
+
+        say_cost(plan_cost(chosen, workers, part), workers)
+    train_rows(chosen, part=part, workers=workers, announce=_announce, wait=wait, say=note)
 
 
 def _announce(place: int, total: int, label: str) -> "MakeDisplay":
@@ -186,6 +318,8 @@ def print_results(chosen: "BenchRun", shown: "Sequence[RowResult]", *, as_json: 
         print_json(document(chosen, shown))
         return
     print_table(f"{bench.about} ({bench.source})", list(HEADER), table(shown))
+    if chosen.settings_note:
+        note(chosen.settings_note)
     for line in footnotes(shown):
         note(line)
     note("WER in %. Ours and the paper's are of different models on different data: compare the order of the rows.")

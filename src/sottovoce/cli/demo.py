@@ -48,7 +48,7 @@ def demo(
         return
     page = out / "report.html"
     require_places(results, DEMO, page)
-    prepare_and_train(run, workers)
+    prepare_and_train([run], workers)
     shown = collect(run)
     sentences = story(shown)
     if not as_json:  # before the page, which may fail on a full disk

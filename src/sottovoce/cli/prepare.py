@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.cli.arguments import ALL_CORES, AsJson, DryRun, Out, Seed, Workers
+from sottovoce.cli.arguments import ALL_CORES, AsJson, DryRun, MaxRejected, Out, Seed, Workers
 from sottovoce.cli.config import Preset, Settings, configured
 from sottovoce.cli.corpus_options import takes_corpus
 from sottovoce.cli.preparation import run_preparation
@@ -17,11 +17,6 @@ app = typer.Typer(
     help="Turn a corpus into a store of features. To resume an interrupted preparation, run the same command again.",
     no_args_is_help=True,
 )
-
-MaxRejected = Annotated[
-    float,
-    typer.Option("--max-rejected", min=0, max=1, help="Stop if more than this share of the utterances is unusable."),
-]
 
 Letters = Annotated[
     UnknownLetters,

@@ -8,7 +8,7 @@ import typer
 from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
 from sottovoce.cli.config import Preset, Settings, configured
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json
-from sottovoce.errors import DataError
+from sottovoce.errors import ConfigError, DataError
 from sottovoce.processes import start_worker_server
 
 if TYPE_CHECKING:
@@ -44,6 +44,14 @@ SeedModel = Annotated[
     typer.Option("--seed-model", metavar="CHECKPOINT", help="The model to start from. Default: random parameters."),
 ]
 
+WandbFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--wandb", metavar="FOLDER", help="Also write the public figures there, as an offline log of Weights & Biases."
+    ),
+]
+WandbPrivate = Annotated[bool, typer.Option("--wandb-private", help="With --wandb: the private figures, too.")]
+
 
 @app.command()
 def central(
@@ -55,6 +63,8 @@ def central(
     test: Test = None,
     settings: Settings = None,
     workers: Workers = ALL_CORES,
+    wandb: WandbFolder = None,
+    wandb_private: WandbPrivate = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on all data together: a seed model, or the bound that federated learning is compared with.
@@ -64,6 +74,7 @@ def central(
 
     Example: sotto train central tiny --run runs/digits --train stores/digits@splits/digits/train.txt
     """
+    _require_wandb(wandb, private=wandb_private)
     start_worker_server(workers, PRELOADING)
     from sottovoce.api import train_central
     from sottovoce.cli.training_display import TrainingDisplay
@@ -73,6 +84,7 @@ def central(
     trained = train_central(resolved, run, workers=workers, display=TrainingDisplay)
     limit = resolved.config.central.max_minutes
     _report(trained, resolved, resolved.config.central.steps, max_minutes=limit, as_json=as_json)
+    _write_wandb(run, wandb, private=wandb_private)
 
 
 @app.command()
@@ -85,6 +97,8 @@ def federated(
     test: Test = None,
     settings: Settings = None,
     workers: Workers = ALL_CORES,
+    wandb: WandbFolder = None,
+    wandb_private: WandbPrivate = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on users who keep their audio: local SGD, clipping, exact sums, noise, a server optimizer.
@@ -94,6 +108,7 @@ def federated(
 
     Example: sotto train federated quick --run runs/quick
     """
+    _require_wandb(wandb, private=wandb_private)
     start_worker_server(workers, PRELOADING)
     from sottovoce.api import train_federated
     from sottovoce.cli.training_display import TrainingDisplay
@@ -105,6 +120,34 @@ def federated(
         resolved = with_own_corpus(resolved, run, workers, progress)
     trained = train_federated(resolved, run, workers=workers, display=TrainingDisplay)
     _report(trained, resolved, resolved.config.federated.central_steps, as_json=as_json)
+    _write_wandb(run, wandb, private=wandb_private)
+
+
+def _require_wandb(folder: Path | None, *, private: bool) -> None:
+    """Raise before any work where the log could not be written at the end."""
+    if folder is None:
+        if private:
+            raise ConfigError("--wandb-private goes with --wandb FOLDER. Give both.")
+        return
+    from sottovoce.runs.wandb_log import require_wandb
+
+    require_wandb()
+
+
+def _write_wandb(run: Path, folder: Path | None, *, private: bool) -> None:
+    """Write the log of Weights & Biases that was asked for (rank 0)."""
+    from sottovoce.workers import leads
+
+    if folder is None or not leads():
+        return
+    from sottovoce.runs.wandb_log import write_wandb
+
+    lines = write_wandb(run, folder, private=private)
+    note(
+        f"{folder / 'wandb'} has {counted(lines, 'line')} for Weights & Biases; nothing was sent."
+        if lines
+        else f"{run} has no public figures for Weights & Biases. Add --wandb-private to write the private ones."
+    )
 
 
 def _report(run: "Run", resolved: "Resolved", wanted: int, *, max_minutes: float | None = None, as_json: bool) -> None:

@@ -123,7 +123,7 @@ def audio_of(resolved: Resolved) -> UserAudio:
         return of_users(str(config.data.train.store), users.seconds_by_user(), int(users.utterances_by_user().sum()))
     names_a_corpus = any(key.startswith("corpus") for key in resolved.sources)
     if names_a_corpus and isinstance(config.corpus, Synthetic):
-        return _synthetic(config.corpus)
+        return synthetic_audio(config.corpus)
     name = _paper_name(config.corpus, config.users.seed_fraction) if names_a_corpus else None
     if name is None:
         raise ConfigError(
@@ -141,7 +141,8 @@ def _paper_name(corpus: AnyCorpus, seed_fraction: str | None) -> str | None:
     return next((one for one in (rest, name) if one in known), None)
 
 
-def _synthetic(corpus: Synthetic) -> UserAudio:
+def synthetic_audio(corpus: Synthetic) -> UserAudio:
+    """Return the audio per user of a corpus that need not be generated yet."""
     utterances = np.array([speaker.utterances for speaker in speakers_of(corpus)], dtype=np.float64)
     total = int(utterances.sum())
     return of_users(corpus.label, utterances * corpus.expected_seconds() / total, total)

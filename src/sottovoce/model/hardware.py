@@ -18,8 +18,8 @@ class Hardware(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where a CUDA device exists")
-    precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="of the matrix products in training; bfloat16 needs cuda"
+    precision: Literal["float32", "tf32", "bfloat16"] = Field(
+        "float32", description="of the matrix products in training; tf32 and bfloat16 need cuda"
     )
     compile: bool = Field(False, description="compile the encoder's blocks with torch.compile; needs cuda")
     threads_per_worker: int = Field(1, ge=1, description="CPU threads of every process")
@@ -33,7 +33,8 @@ class Hardware(BaseModel):
             raise ConfigError("hardware.device=cuda, but this machine has no CUDA device. Use cpu or auto.")
         if cuda and self.device != "cpu":
             return torch.device("cuda", torch.cuda.current_device())
-        for option, is_set in (("precision=bfloat16", self.precision != "float32"), ("compile=true", self.compile)):
+        lower = self.precision != "float32"
+        for option, is_set in ((f"precision={self.precision}", lower), ("compile=true", self.compile)):
             if is_set:
                 raise ConfigError(
                     f"hardware.{option} needs a CUDA device. Leave it out to train on the CPU in float32."
@@ -50,6 +51,7 @@ class Hardware(BaseModel):
         """Set the encoder's precision and compile its units, each on its own, for any batch size and length."""
         import torch  # noqa: PLC0415 - reading a preset stays fast
 
+        torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"  # of this process
         if self.precision == "bfloat16":
             encoder.training_precision = torch.bfloat16
         if self.compile:

@@ -44,6 +44,7 @@ RUN_FILES = (
     RunFile("checkpoints/*/state.safetensors", "covered", "the state of the server optimizer"),
     RunFile(PRIVATE_METRICS_FILE, "private", "diagnostics, times, error rates on dev"),
     RunFile("config.json", "private", "places of the data, and hashes of it"),
+    RunFile("machines.json", "private", "the types of machine it was trained on"),
     RunFile("result.json", "private", "error rates on dev and test"),
     RunFile("evaluation.json", "private", "error rates by speaker"),
     RunFile("checkpoints/*/checkpoint.json", "private", "counters, error rates on dev"),

@@ -20,6 +20,11 @@ def write_section(path: Path, name: str, text: str) -> None:
         file.write(after.encode())
 
 
+def has_section(path: Path, name: str) -> bool:
+    """Return whether a file has a section of this name."""
+    return _markers(name)[0] in require_section(path, name)
+
+
 def require_section(path: Path, name: str) -> str:
     """Return the text of a file; raise DataError if the section `name` cannot be written into it.
 

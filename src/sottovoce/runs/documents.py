@@ -1,6 +1,7 @@
 """The JSON files in the folder of a run, one class each: the class writes the file and reads it again.
 
     RUN/config.json                   RunConfig      the resolved configuration, and hashes of the data
+    RUN/machines.json                 Machines       the types of machine it was trained on (machine.py)
     RUN/last/checkpoint.json          Checkpoint     how far the training was when the checkpoint was saved
     RUN/evaluation.json               Evaluations    error rates of the last model, by population
     RUN/result.json                   Result         how a federated run ended
@@ -268,3 +269,5 @@ class Done(Document):
     key: str
     kind: TrainingKind
     steps: int
+    seconds: float | None = None  # of training and evaluation; runs of earlier versions do not have it
+    processes: int = 1  # that trained it

@@ -1,6 +1,7 @@
 """The folder of a run, for training and for reading: configuration, metrics, checkpoints, result.
 
     RUN/config.json                 the resolved configuration, with the source of every value
+    RUN/machines.json               the types of machine it was trained on
     RUN/metrics.jsonl               the public figures of every step
     RUN/private.jsonl               the private ones, and a line for every evaluation
     RUN/checkpoints/STEP/           model.safetensors, state.safetensors (optimizer), checkpoint.json (counters), and

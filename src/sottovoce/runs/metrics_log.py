@@ -82,6 +82,10 @@ class MetricsLog:
         _rewrite(self.public, (_part(line, number, public=True) for number, line in kept.items()))
         return Kept(max(map(_elapsed_seconds, kept.values()), default=0.0), max(kept, default=0))
 
+    def elapsed_seconds(self) -> float:
+        """Return the seconds trained so far; 0 where no line tells."""
+        return max(map(_elapsed_seconds, self.lines()), default=0.0)
+
     def table(self) -> pa.Table:
         """Return the lines as a table with flat columns; see `Run.metrics`."""
         rows = [dict(_flat(line, ".")) for line in self.lines()]
@@ -159,7 +163,7 @@ class MetricsWriter:
                 file = self._open(public=public)
                 file.write(_text(part))
                 file.flush()
-        numbers = {key: value for key, value in _flat(line, "/") if key != "step" and isinstance(value, int | float)}
+        numbers = flat_numbers(line)
         if numbers and self._events_wanted:
             self._events, self._events_wanted = _tensorboard(self._place, self._done), False
         if self._events is not None:
@@ -186,6 +190,12 @@ def _elapsed_seconds(line: Line) -> float:
         if isinstance(place, Mapping) and "elapsed_seconds" in place:
             return float(place["elapsed_seconds"])
     return 0.0
+
+
+def flat_numbers(line: Line) -> dict[str, float]:
+    """Return the numbers of a line, without those that count steps and lines, by name; a nested one is outer/inner."""
+    counts = ("step", _NUMBER)
+    return {key: value for key, value in _flat(line, "/") if key not in counts and isinstance(value, int | float)}
 
 
 def _flat(line: Line, between: str, prefix: str = "") -> Iterator[tuple[str, float | str | None]]:

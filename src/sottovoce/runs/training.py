@@ -40,6 +40,7 @@ from sottovoce.runs.documents import Checkpoint, Evaluation, RunConfig
 from sottovoce.runs.evaluations import record_evaluations
 from sottovoce.runs.folder import Run
 from sottovoce.runs.held_out import require_disjoint
+from sottovoce.runs.machine import record_machine, this_machine
 from sottovoce.runs.metrics_log import Kept, MetricsWriter
 from sottovoce.runs.progress import TrainingLog, TrainingProgress
 from sottovoce.runs.stop import Stop
@@ -144,6 +145,7 @@ class Training:
             config = resolved.config.model_dump(mode="json")
             begun = RunConfig(config=config, data=dict(data), sources=dict(resolved.sources))
             run.begin(begun.with_places(run.path), {*may_change, *_DATA_PLACES})
+            record_machine(run.path, this_machine(context.recogniser.flat.theta.device.type))
         group.barrier()
         checkpoint = run.load(context.recogniser, context.state)
         progress = TrainingProgress() if checkpoint is None else TrainingProgress.at(checkpoint)
