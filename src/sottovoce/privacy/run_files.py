@@ -46,6 +46,7 @@ RUN_FILES = (
     RunFile("config.json", "private", "places of the data, and hashes of it"),
     RunFile("result.json", "private", "error rates on dev and test"),
     RunFile("evaluation.json", "private", "error rates by speaker"),
+    RunFile("best_evaluation.json", "private", "the same of the best model on dev"),
     RunFile("checkpoints/*/checkpoint.json", "private", "counters, error rates on dev"),
     RunFile("checkpoints/*/noise.safetensors", "private", "what a noise mechanism remembers of its noise"),
     RunFile("train.txt", "private", "the users' names"),
