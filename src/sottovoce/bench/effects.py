@@ -25,7 +25,9 @@ class Effect(BaseModel):
 
     name: str = Field(min_length=1, description="a plain statement of the paper's finding")
     contrast: dict[str, float] = Field(min_length=2, description="weights of rows; their sum is 0")
-    scale: Scale = Field("points", description="points: of WER; relative: of its logarithm, shown as a ratio in percent")
+    scale: Scale = Field(
+        "points", description="points: of WER; relative: of its logarithm, shown as a ratio in percent"
+    )
     within: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="the paper finds no difference: at most so many points, or percent"
     )

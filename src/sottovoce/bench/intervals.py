@@ -74,9 +74,7 @@ class Counts:
         return drawn @ self.edits.astype(np.float64), drawn @ self.words.astype(np.float64)
 
 
-def _scaled(
-    edits: npt.NDArray[np.float64], words: npt.NDArray[np.generic], scale: Scale
-) -> npt.NDArray[np.float64]:
+def _scaled(edits: npt.NDArray[np.float64], words: npt.NDArray[np.generic], scale: Scale) -> npt.NDArray[np.float64]:
     if scale == "points":
         return np.asarray(100 * edits / words, np.float64)
     return np.asarray(np.log(np.maximum(edits, _LEAST_EDITS) / words), np.float64)
@@ -133,9 +131,7 @@ def estimate(terms: Sequence[Term], scale: Scale = "points") -> Estimate | None:
     seeds = sorted(set.intersection(*(set(counts) for _, counts in terms))) if terms else []
     if not seeds:
         return None
-    figures = {
-        seed: math.fsum(weight * counts[seed].value(scale) for weight, counts in terms) for seed in seeds
-    }
+    figures = {seed: math.fsum(weight * counts[seed].value(scale) for weight, counts in terms) for seed in seeds}
     resampled = np.stack(
         [np.sum([weight * counts[seed].resampled(scale) for weight, counts in terms], axis=0) for seed in seeds],
         axis=1,
@@ -149,9 +145,7 @@ def wer_estimate(counts: Mapping[int, Counts]) -> Estimate | None:
     return estimate([(1.0, counts)])
 
 
-def _half_width(
-    figures: npt.NDArray[np.float64], resampled: npt.NDArray[np.float64], speakers: int
-) -> float | None:
+def _half_width(figures: npt.NDArray[np.float64], resampled: npt.NDArray[np.float64], speakers: int) -> float | None:
     """Return the half-width from the figure of each seed, and from those of each resample (rows) and seed (columns)."""
     if speakers < 2:
         return None
