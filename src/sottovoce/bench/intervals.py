@@ -61,7 +61,8 @@ class Counts:
 
     def value(self, scale: Scale) -> float:
         """Return the WER in percent, or its logarithm."""
-        return float(_scaled(np.array([self.edits.sum()], np.float64), np.array([self.words.sum()]), scale)[0])
+        edits, words = (np.array([of.sum()], np.float64) for of in (self.edits, self.words))
+        return float(_scaled(edits, words, scale)[0])
 
     def resampled(self, scale: Scale) -> npt.NDArray[np.float64]:
         """Return the same for every resample of the speakers."""
@@ -74,7 +75,7 @@ class Counts:
         return drawn @ self.edits.astype(np.float64), drawn @ self.words.astype(np.float64)
 
 
-def _scaled(edits: npt.NDArray[np.float64], words: npt.NDArray[np.generic], scale: Scale) -> npt.NDArray[np.float64]:
+def _scaled(edits: npt.NDArray[np.float64], words: npt.NDArray[np.float64], scale: Scale) -> npt.NDArray[np.float64]:
     if scale == "points":
         return np.asarray(100 * edits / words, np.float64)
     return np.asarray(np.log(np.maximum(edits, _LEAST_EDITS) / words), np.float64)

@@ -89,7 +89,7 @@ def _rows_picture(results: Sequence[RowResult]) -> Picture:
             axes.set_xlim(left=0)
             axes.set_xlabel(f"WER on {label}, %")
 
-        return Panel(f"{label}", draw, _height(len(names)))
+        return Panel("", draw, _height(len(names)))
 
     labels = [label for label in ("dev", "test") if any(label in result.wer for result in results)]
     alt = "WER of every row with its interval, beside the paper's"
@@ -157,7 +157,8 @@ def _series(figure: Series, results: Sequence[RowResult], name: str) -> Picture 
     def draw(axes: Axes) -> None:
         for index, line in enumerate(figure.lines.values()):
             places = {row: _place(place, categories) for row, place in line.items() if row in rows}
-            _draw_line(axes, figure.on, {rows[row]: x for row, x in places.items()}, COLOURS[index % len(COLOURS)])
+            drawn = {rows[row]: x for row, x in places.items()}
+            _draw_line(axes, figure.on, drawn, COLOURS[index % len(COLOURS)], joined=categories is None)
         if categories is not None:
             axes.set_xticks(range(len(categories)), [textwrap.fill(text, 12) for text in categories])
             axes.set_xlim(-0.5, len(categories) - 0.5)
@@ -177,15 +178,17 @@ def _place(place: float | str, categories: Sequence[str] | None) -> float:
     return float(categories.index(str(place)) if categories is not None else place)
 
 
-def _draw_line(axes: Axes, label: str, places: Mapping[RowResult, float], colour: str) -> None:
+def _draw_line(axes: Axes, label: str, places: Mapping[RowResult, float], colour: str, *, joined: bool) -> None:
+    """Draw a line of ours with its intervals and one of the paper's; points of categories are not joined."""
     ours = {x: row.wer[label] for row, x in places.items() if label in row.wer}
     paper = {x: row.paper[label] for row, x in places.items() if label in row.paper}
     for x, estimate in ours.items():
         if estimate.interval is not None:
-            axes.plot([x, x], estimate.interval, color=colour, linewidth=1.2, alpha=0.8)
-    axes.plot(list(ours), [estimate.value for estimate in ours.values()], color=colour, marker="o", markersize=5)
-    dashes = {"linestyle": "--", "marker": "D", "markerfacecolor": "none", "markersize": 5, "linewidth": 1}
-    axes.plot(list(paper), list(paper.values()), color=colour, alpha=0.8, **dashes)
+            axes.plot([x, x], estimate.interval, color=colour, linewidth=2, alpha=0.6, solid_capstyle="butt")
+    values = [estimate.value for estimate in ours.values()]
+    axes.plot(list(ours), values, "o-" if joined else "o", color=colour, markersize=5)
+    style = "D--" if joined else "D"
+    axes.plot(list(paper), list(paper.values()), style, color=colour, markerfacecolor="none", markersize=5, linewidth=1)
 
 
 def _log_places(axes: Axes, figure: Series) -> None:
