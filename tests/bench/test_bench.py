@@ -44,7 +44,7 @@ sizes:
     rows: [{name: printed, train: all, paper: {dev: 12.5, test: 14.0}}]
   mini:
     preset: quick
-    set: [central.steps=3, central.micro_batch_seconds=10, central.micro_batches=2, federated.central_steps=2,
+    set: [central.steps=3, central.evaluate_every=1, central.micro_batch_seconds=10, central.micro_batches=2, federated.central_steps=2,
           federated.evaluate_every=2, participation.population=14, participation.cohort_size=4, batching.seconds=10]
     corpora: {voices: {kind: synthetic, speakers: 20, domain: both, vocabulary: 12, mean_utterances: 2,
                        max_utterances: 3}}
@@ -136,7 +136,8 @@ def test_a_run_is_known_by_its_content(out, preset, tmp_path):
     assert jobs["seed"].key == jobs["seed-model"].key
     assert len({job.key for job in jobs.values()}) == 3
     other = tmp_path / "other.yaml"
-    other.write_text(TINY.replace("name: noise", "name: renamed").replace("{row: noise", "{row: renamed"))
+    renamed = TINY.replace("name: noise,", "name: renamed,").replace("{row: noise", "{row: renamed")
+    other.write_text(renamed.replace("{noise: 1", "{renamed: 1").replace("noise: 1}", "renamed: 1}"))
     assert jobs_of(str(other), out)["renamed"].key == jobs["noise"].key
     other = tmp_path / "often.yaml"
     other.write_text(TINY.replace("central.steps=3", "central.steps=3, federated.checkpoint_every=1"))
@@ -398,6 +399,14 @@ def test_documents_of_several_machines_are_read_as_one(out, preset, tmp_path):
         read_published(tmp_path / "missing")
 
 
+def test_the_page_of_a_benchmark_has_its_effects(out, preset, tmp_path):
+    page = tmp_path / "page.html"
+    assert sotto("bench", "run", preset, "--out", out, "--workers", "1", "--report", page).returncode == 0
+    assert "one seed: " in page.read_text()
+    files = {path.name for path in (tmp_path / "page_files").iterdir()}
+    assert {"wer-by-row.png", "wer-by-row.csv", "effects.png", "effects.csv", "series-1.png"} <= files
+
+
 def test_nothing_is_exported_where_nothing_has_run(preset, tmp_path):
     refused = sotto("bench", "export", preset, "--out", tmp_path / "out", "--to", tmp_path / "to")
     assert refused.returncode == 1
@@ -410,10 +419,12 @@ def test_the_best_model_on_dev_is_evaluated_too(out, preset):
     jobs = {job.row.name: job for job in run.jobs()}
     assert jobs["seed"].resolved.config.data.dev is not None  # central training has a dev set
     folder = jobs["seed"].folder
-    last = folder / "last"
-    assert Run(folder).best_checkpoint is None or (folder / "best_evaluation.json").is_file()
-    assert last.resolve().is_dir()
-    for result in collect(run):
+    evaluated = [line["step"] for line in Run(folder).log.lines() if "dev_wer" in line]
+    assert evaluated == [1, 2, 3]
+    assert Run(folder).best_checkpoint.step < 3  # so short a training makes nothing but errors, at every step
+    seed, *others = collect(run)
+    assert (seed.runs[0].best_steps, seed.runs[0].steps) == (Run(folder).best_checkpoint.step, 3)
+    for result in (seed, *others):
         assert set(result.best_wer) == set(result.wer)
         assert result.best_wer["dev"].value <= result.wer["dev"].value
 

@@ -62,9 +62,8 @@ def test_a_benchmark_is_reproduced_by_a_stated_rule():
     agrees, disagrees, unclear, one = verdict(1, 2), verdict(-2, -1), verdict(-1, 1), verdict(1, 2, seeds=1)
     missing = EffectResult(EFFECT, None, {}, None)
     assert reproduced([agrees, agrees]) == "yes"
-    assert (
-        reproduced([agrees, disagrees]) == reproduced([agrees, unclear]) == reproduced([agrees, missing]) == "in part"
-    )
+    for other in (disagrees, unclear, missing):
+        assert reproduced([agrees, other]) == "in part"
     assert reproduced([unclear, disagrees]) == "no"
     assert reproduced([unclear, one]) == reproduced([one]) == reproduced([one, missing]) == "cannot tell"
     assert reproduced([missing]) == "not run"

@@ -7,8 +7,9 @@ central: 0.5} where federated learning recovers more than half of the gap to cen
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sottovoce.bench.intervals import Scale
 from sottovoce.errors import nearest
@@ -18,10 +19,20 @@ _ROUNDING = 1e-9
 ROLES = ("dev", "test")
 
 
-class Effect(BaseModel):
-    """A finding of the paper: a contrast of rows that is positive, or small where `within` says so."""
+class _OnASet(BaseModel):
+    """Something on one set of its rows."""
 
     model_config = _STRICT
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_on(cls, tree: Any) -> Any:
+        """Undo what YAML makes of the key `on`: it is an old word for true."""
+        return {"on" if key is True else key: value for key, value in tree.items()} if isinstance(tree, dict) else tree
+
+
+class Effect(_OnASet):
+    """A finding of the paper: a contrast of rows that is positive, or small where `within` says so."""
 
     name: str = Field(min_length=1, description="a plain statement of the paper's finding")
     contrast: dict[str, float] = Field(min_length=2, description="weights of rows; their sum is 0")
@@ -47,10 +58,8 @@ class Effect(BaseModel):
         return value > 0 if self.within is None else abs(value) <= self.within
 
 
-class Series(BaseModel):
+class Series(_OnASet):
     """A figure: WER over something that rows differ in, with one or several lines."""
-
-    model_config = _STRICT
 
     title: str = Field(min_length=1)
     x: str = Field(min_length=1, description="the label of the axis")

@@ -65,9 +65,15 @@ class RowResult:
     kind: TrainingKind
     simulated: Simulated | None  # None for central training
     runs: Sequence[RunResult]
-    claims: Sequence[ClaimedEpsilon]
+    config: Config  # of the preset
+    claimed_at: Sequence[RowClaim]
     paper: Mapping[str, float]
     note: str  # a remark on the paper's numbers
+
+    @cached_property
+    def claims(self) -> Sequence[ClaimedEpsilon]:
+        """The epsilons of the row's noise at the sizes of its claims; computed when they are first asked for."""
+        return [claimed(self.config, claim) for claim in self.claimed_at]
 
     @cached_property
     def wer(self) -> Mapping[str, Estimate]:
@@ -114,7 +120,8 @@ def row_result(
         kind=origin.kind,
         simulated=None if origin.kind == "central" else simulated or Simulated.of(config),
         runs=runs,
-        claims=[claimed(config, claim) for claim in size.claims if claim.row == row.name],
+        config=config,
+        claimed_at=[claim for claim in size.claims if claim.row == row.name],
         paper=bench.paper_values(row),
         note=bench.paper_row(row).note,
     )
