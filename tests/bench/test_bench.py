@@ -44,8 +44,9 @@ sizes:
     rows: [{name: printed, train: all, paper: {dev: 12.5, test: 14.0}}]
   mini:
     preset: quick
-    set: [central.steps=3, central.evaluate_every=1, central.micro_batch_seconds=10, central.micro_batches=2, federated.central_steps=2,
-          federated.evaluate_every=2, participation.population=14, participation.cohort_size=4, batching.seconds=10]
+    set: [central.steps=3, central.micro_batch_seconds=10, central.micro_batches=2, federated.central_steps=2,
+          central.evaluate_every=1, federated.evaluate_every=2, participation.population=14,
+          participation.cohort_size=4, batching.seconds=10]
     corpora: {voices: {kind: synthetic, speakers: 20, domain: both, vocabulary: 12, mean_utterances: 2,
                        max_utterances: 3}}
     parts:
@@ -399,6 +400,7 @@ def test_documents_of_several_machines_are_read_as_one(out, preset, tmp_path):
         read_published(tmp_path / "missing")
 
 
+@pytest.mark.slow
 def test_the_page_of_a_benchmark_has_its_effects(out, preset, tmp_path):
     page = tmp_path / "page.html"
     assert sotto("bench", "run", preset, "--out", out, "--workers", "1", "--report", page).returncode == 0
