@@ -16,8 +16,9 @@ from sottovoce.bench.benchmark import run_bench
 from sottovoce.bench.corpora import choose, find_part, prepare_parts
 from sottovoce.bench.plan import BenchRun, configure, wanted_parts, with_models
 from sottovoce.bench.preset import Part, bench_names, load_bench
+from sottovoce.bench.published import read_published
 from sottovoce.bench.result_tables import markdown, table
-from sottovoce.bench.results import Spread, claimed, collect, require_results
+from sottovoce.bench.results import claimed, collect, require_results
 from sottovoce.bench.run import is_done
 from sottovoce.config import Layer
 from sottovoce.data.store import Store
@@ -28,6 +29,7 @@ from sottovoce.model.recogniser import MODEL_FILE
 from sottovoce.privacy.accounting import Event, pld, rdp, rounded_up, short_exponents
 from sottovoce.processes import no_progress
 from sottovoce.reports.markdown import write_section
+from sottovoce.runs.folder import Run
 from trainings import run_here
 
 TINY = """
@@ -43,7 +45,8 @@ sizes:
   mini:
     preset: quick
     set: [central.steps=3, central.micro_batch_seconds=10, central.micro_batches=2, federated.central_steps=2,
-          federated.evaluate_every=2, participation.population=14, participation.cohort_size=4, batching.seconds=10]
+          central.evaluate_every=1, federated.evaluate_every=2, participation.population=14,
+          participation.cohort_size=4, batching.seconds=10]
     corpora: {voices: {kind: synthetic, speakers: 20, domain: both, vocabulary: 12, mean_utterances: 2,
                        max_utterances: 3}}
     parts:
@@ -61,6 +64,10 @@ sizes:
       - {name: noise, seed_model: seed-model, like: printed}
       - {name: none, seed_model: seed-model, set: [privacy.sigma_dp=0, privacy.clipping=none]}
     claims: [{row: noise, cohort_size: 4000, population: 14000}]
+    effects:
+      - {name: noise hurts, contrast: {noise: 1, none: -1}}
+      - {name: training helps, contrast: {seed: 1, none: -1}, scale: relative, on: dev}
+    figures: [{title: WER over noise, x: noise, lines: {all: {none: 0, noise: 1}}}]
 """
 
 
@@ -130,7 +137,8 @@ def test_a_run_is_known_by_its_content(out, preset, tmp_path):
     assert jobs["seed"].key == jobs["seed-model"].key
     assert len({job.key for job in jobs.values()}) == 3
     other = tmp_path / "other.yaml"
-    other.write_text(TINY.replace("name: noise", "name: renamed").replace("{row: noise", "{row: renamed"))
+    renamed = TINY.replace("name: noise,", "name: renamed,").replace("{row: noise", "{row: renamed")
+    other.write_text(renamed.replace("{noise: 1", "{renamed: 1").replace("noise: 1}", "renamed: 1}"))
     assert jobs_of(str(other), out)["renamed"].key == jobs["noise"].key
     other = tmp_path / "often.yaml"
     other.write_text(TINY.replace("central.steps=3", "central.steps=3, federated.checkpoint_every=1"))
@@ -309,6 +317,15 @@ def test_a_killed_benchmark_goes_on_and_ends_with_the_same_bits(out, preset, tmp
         (("kind: central, train: clean}", "kind: central, train: clean, seed_model: seed-model}"), "needs itself"),
         (("{name: seed-model,", "{name: seed-modell,"), "has another name inside"),
         (("{row: noise,", "{row: seed,"), "which is not federated"),
+        (("{noise: 1, none: -1}", "{noise: 1, nothing: -1}"), "needs the row 'nothing'"),
+        (("{noise: 1, none: -1}", "{noise: 1, none: -0.9}"), "do not sum to 0"),
+        (("{noise: 1, none: -1}", "{noise: 1, none: -1, seed: 0}"), "weight that is 0"),
+        (("{noise: 1, none: -1}", "{noise: 1}"), "contrast"),
+        (("name: training helps", "name: noise hurts"), "two effects are named 'noise hurts'"),
+        (("on: dev}", "on: home}"), "decided on 'home', on which the row 'none' is not evaluated"),
+        (("{none: 0, noise: 1}", "{none: 0, noises: 1}"), "the figure 'WER over noise' needs the row 'noises'"),
+        (("{none: 0, noise: 1}}", "{none: 0, noise: 1}}, log: true"), "not a number above 0"),
+        (("{none: 0, noise: 1}", "{none: 0, noise: much}"), "mixes numbers and texts"),
         (("preset: quick\n    set:", "set:"), "preset"),
         (("about: a benchmark for tests", "about: [1]"), "about"),
         (('"2:40%"', '"2-4"'), "speakers"),
@@ -342,9 +359,76 @@ def test_every_benchmark_is_listed():
     assert len(listed) == 22  # the paper's 21 results, and the demo
 
 
-def test_a_spread_shows_its_ends():
-    assert Spread((0.5,)).percent() == "50.0"
-    assert Spread((0.1, 0.2, 0.3)).percent() == "20.0 (10.0 to 30.0)"
+def test_documents_show_what_the_runs_show(out, preset, tmp_path):
+    wanted = json.loads(sotto("bench", "show", preset, "--out", out, "--json").stdout)
+    assert wanted["rows"][0]["ours"]["test"]["over"] == "speakers"
+    assert [effect["verdict"] for effect in wanted["effects"]] == ["one seed", "one seed"]
+    assert wanted["reproduced"] == "cannot tell"
+    assert sotto("bench", "export", preset, "--out", out, "--to", tmp_path).returncode == 0
+    for folder in (tmp_path, out / "results"):  # `run` keeps it, too
+        shown = json.loads(sotto("bench", "show", preset, "--from", folder, "--json").stdout)
+        for row in wanted["rows"]:
+            row["runs"] = []
+        assert shown == wanted
+    text = (tmp_path / "tiny-mini.json").read_text()
+    assert "en-noisy" not in text  # no names of speakers
+    assert str(out) not in text.replace(preset, "")
+
+
+def test_documents_of_several_machines_are_read_as_one(out, preset, tmp_path):
+    document = json.loads((out / "results" / "tiny-mini.json").read_text())
+    for seed in (0, 1):
+        (tmp_path / str(seed)).mkdir()
+        for row in document["rows"]:
+            row["runs"][0] |= {"seed": seed, "key": f"{seed}"}
+        (tmp_path / str(seed) / "tiny-mini.json").write_text(json.dumps(document))
+    joined = read_published(tmp_path)[preset, "mini"]
+    assert [[run.seed for run in row.runs] for row in joined.rows] == [[0, 1]] * 3
+    shown = json.loads(sotto("bench", "show", preset, "--from", tmp_path, "--seeds", "2", "--json").stdout)
+    assert shown["rows"][0]["ours"]["dev"]["over"] == "speakers and seeds"
+    other = {**document, "code": "another"}
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    with pytest.raises(DataError, match="of other code"):
+        read_published(tmp_path)
+    (tmp_path / "other.json").write_text(json.dumps({**document, "words": {}}))
+    with pytest.raises(DataError, match="is damaged"):
+        read_published(tmp_path)
+    (tmp_path / "other.json").write_text(json.dumps({**document, "form": "sottovoce-bench-9"}))
+    with pytest.raises(DataError, match="Export it again"):
+        read_published(tmp_path)
+    with pytest.raises(DataError, match="There is no folder"):
+        read_published(tmp_path / "missing")
+
+
+@pytest.mark.slow
+def test_the_page_of_a_benchmark_has_its_effects(out, preset, tmp_path):
+    page = tmp_path / "page.html"
+    assert sotto("bench", "run", preset, "--out", out, "--workers", "1", "--report", page).returncode == 0
+    assert "one seed: " in page.read_text()
+    files = {path.name for path in (tmp_path / "page_files").iterdir()}
+    assert {"wer-by-row.png", "wer-by-row.csv", "effects.png", "effects.csv", "series-1.png"} <= files
+
+
+def test_nothing_is_exported_where_nothing_has_run(preset, tmp_path):
+    refused = sotto("bench", "export", preset, "--out", tmp_path / "out", "--to", tmp_path / "to")
+    assert refused.returncode == 1
+    assert "No row of" in refused.stderr
+    assert not (tmp_path / "to").exists()
+
+
+def test_the_best_model_on_dev_is_evaluated_too(out, preset):
+    run = BenchRun.choose(preset, out=out)
+    jobs = {job.row.name: job for job in run.jobs()}
+    assert jobs["seed"].resolved.config.data.dev is not None  # central training has a dev set
+    folder = jobs["seed"].folder
+    evaluated = [line["step"] for line in Run(folder).log.lines() if "dev_wer" in line]
+    assert evaluated == [1, 2, 3]
+    assert Run(folder).best_checkpoint.step < 3  # so short a training makes nothing but errors, at every step
+    seed, *others = collect(run)
+    assert (seed.runs[0].best_steps, seed.runs[0].steps) == (Run(folder).best_checkpoint.step, 3)
+    for result in (seed, *others):
+        assert set(result.best_wer) == set(result.wer)
+        assert result.best_wer["dev"].value <= result.wer["dev"].value
 
 
 def test_a_section_is_replaced_and_the_rest_is_kept(tmp_path):

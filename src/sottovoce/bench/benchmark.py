@@ -2,7 +2,7 @@
 
 run = BenchRun.choose("dp-results", seeds=3, out=Path("runs/bench"))
 for result in run_bench(run, workers=2):
-    print(result.row.name, result.wer["test"].percent(), result.epsilon.tightest)
+    print(result.row.name, result.wer["test"].value, result.epsilon.tightest)
 """
 
 from collections.abc import Sequence

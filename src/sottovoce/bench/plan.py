@@ -33,7 +33,7 @@ _IN_KEY: Mapping[TrainingKind, tuple[str, ...]] = {
     ),
 }
 _NOT_IN_KEY = {
-    "central": {"checkpoint_every", "evaluate_every", "layer_norms_every"},
+    "central": {"checkpoint_every", "layer_norms_every"},
     "federated": {"checkpoint_every"},
     "privacy": {"diagnostics"},
 }
@@ -140,7 +140,7 @@ class BenchRun:
         if trained_on is None:
             raise ConfigError(f"The row {origin.name!r} does not say what it is trained on: give it `train`.")
         parts = {**size.part_of(row), "train": trained_on}
-        wanted = {part for part in (*parts.values(), *row.also) if part is not None}
+        wanted = {part for part in (*parts.values(), size.part_of(origin)["dev"], *row.also) if part is not None}
         selections = {part: selection for part in wanted if (selection := find_part(size, part, self.out)) is not None}
         if wanted - selections.keys() or (origin.seed_model is not None and origin.seed_model not in planned):
             return None
@@ -148,8 +148,8 @@ class BenchRun:
         learnt = {trained_on: selections[trained_on], **({} if base is None else base.learnt)}
         populations = {part: selection.open() for part, selection in selections.items()}
         hashes = {part: population.hash for part, population in populations.items()}
-        # Central training does not choose its model on dev: it is only evaluated there at the end.
-        roles = {"train": trained_on, "dev": parts["dev"] if origin.kind == "federated" else None}
+        # Dev of the run itself, which rows that show the same run share: each evaluates it on its own dev at the end.
+        roles = {"train": trained_on, "dev": size.part_of(origin)["dev"]}
         used = {role: part for role, part in roles.items() if part is not None}
         data: Tree = {role: selections[part] for role, part in used.items()}
         data["seed_model"] = None if base is None else base.folder / "last"

@@ -6,6 +6,7 @@
 `rows` are runs to train, `claims` are accounting only: an epsilon at another cohort size and population than was
 trained. A row may name recipes, parts of rows that stand under `recipes`, over which it is laid. Numbers that the paper
 prints stand under `paper`, in percent as printed, and nowhere else; each is named by dev, test or the part it is of.
+Findings of the paper are `effects`, contrasts of rows; `figures` are of rows that form a series (effects.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from sottovoce.bench.effects import Effect, Series, require_effects, require_series
 from sottovoce.config import Layer, parse_setting, parse_tree
 from sottovoce.data.corpora import AnyCorpus
 from sottovoce.errors import ConfigError, nearest
@@ -98,6 +100,8 @@ class Size(BaseModel):
     test: str | None = None
     rows: tuple[Row, ...] = ()
     claims: tuple[RowClaim, ...] = ()
+    effects: tuple[Effect, ...] = Field((), description="the paper's findings as contrasts of rows")
+    figures: tuple[Series, ...] = Field((), description="figures of rows that form a series")
     paper_claims: str | None = Field(None, description="the table of the paper whose epsilons belong here")
 
     @model_validator(mode="before")
@@ -150,6 +154,13 @@ class Size(BaseModel):
                 raise ValueError(f"a claim is about the row {claim.row!r}, which does not exist")
             if rows[claim.row].kind == "central" or rows[claim.row].same:
                 raise ValueError(f"a claim is about the row {claim.row!r}, which is not federated")
+        return self
+
+    @model_validator(mode="after")
+    def _effects_and_figures_are_of_rows(self) -> "Size":
+        sets = {row.name: row.also for row in self.rows}
+        require_effects(self.effects, sets)
+        require_series(self.figures, sets)
         return self
 
     def part_of(self, row: Row) -> dict[str, str | None]:

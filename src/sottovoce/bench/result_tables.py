@@ -1,20 +1,26 @@
-"""The results of a benchmark as people and programs read them: a table, Markdown, a JSON document."""
+"""The results of a benchmark as people and programs read them: tables of rows and of effects, Markdown, JSON."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from sottovoce.bench.intervals import Estimate
 from sottovoce.bench.machine_notes import machine_notes, machines_of_row
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import Size
-from sottovoce.bench.results import RowResult
-from sottovoce.config import Config
+from sottovoce.bench.results import RowResult, Simulated
+from sottovoce.bench.verdicts import EffectResult, effect_results, reproduced
 from sottovoce.privacy.accounting import rounded_up, short_exponents
 from sottovoce.privacy.epsilons import PROTECTS_NOBODY
 from sottovoce.privacy.paper import PaperRow, paper_rows
 from sottovoce.runs.documents import ClaimedEpsilon
 
+_WORTH_SAYING = 0.5  # points between the last model and the best one on dev
+
 HEADER = ("row", "ours: dev", "ours: test", "S of K", "epsilon there", "epsilon claimed", "paper: dev", "paper: test")
+
+
+EFFECT_HEADER = ("effect", "ours", "on", "paper", "verdict")
 
 
 def table(results: Iterable[RowResult]) -> list[list[str]]:
@@ -27,8 +33,8 @@ def _line(result: RowResult) -> list[str]:
     no_epsilon = "none" if federated and result.wer else "-"
     return [
         result.row.name,
-        *(result.wer[key].percent() if key in result.wer else "-" for key in ("dev", "test")),
-        _sizes(result.config) if federated else "central",
+        *(percent(result.wer[key]) if key in result.wer else "-" for key in ("dev", "test")),
+        "central" if result.simulated is None else _sizes(result.simulated),
         no_epsilon if spent is None else short_exponents(rounded_up(spent)),
         "; ".join(map(_claim_text, result.claims)) or "-",
         *(_printed(result.paper[key]) if key in result.paper else "-" for key in ("dev", "test")),
@@ -39,9 +45,45 @@ def _printed(percent: float) -> str:
     return f"{percent:.1f}" if percent == round(percent, 1) else f"{percent:g}"
 
 
-def _sizes(config: Config) -> str:
-    population = config.participation.population
-    return f"{config.participation.cohort_size:,g} of {population:,}" if population else "-"
+def percent(estimate: Estimate) -> str:
+    """Return a WER in percent with the half-width of its interval: 42.1 ± 2.3."""
+    return f"{estimate.value:.1f}" if estimate.half is None else f"{estimate.value:.1f} ± {estimate.half:.1f}"
+
+
+def effect_table(effects: Iterable[EffectResult]) -> list[list[str]]:
+    """Return the rows of a table with the columns of EFFECT_HEADER."""
+    return [[one.effect.name, effect_value(one), one.effect.on, effect_paper(one), one.words] for one in effects]
+
+
+def effect_value(effect: EffectResult) -> str:
+    """Return our value of an effect with its interval: +8.7 ± 2.1 points, or +12 % (3 to 22)."""
+    ours = effect.ours
+    if ours is None:
+        return "-"
+    if effect.effect.scale == "points":
+        return points(ours)
+    ends = "" if ours.interval is None else " ({:.0f} to {:.0f})".format(*ours.interval)
+    return f"{ours.value:+.0f} %{ends}"
+
+
+def points(estimate: Estimate) -> str:
+    """Return a difference in points with the half-width of its interval: +8.7 ± 2.1 points."""
+    within = "" if estimate.half is None else f" ± {estimate.half:.1f}"
+    return f"{estimate.value:+.1f}{within} points"
+
+
+def effect_paper(effect: EffectResult) -> str:
+    """Return the paper's value of an effect, with the margin where it finds no difference."""
+    unit = "points" if effect.effect.scale == "points" else "%"
+    digits = 1 if effect.effect.scale == "points" else 0
+    printed = "-" if effect.paper is None else f"{effect.paper:+.{digits}f} {unit}"
+    margin = effect.effect.within
+    return printed if margin is None else f"{printed}; within {margin:g} {unit}"
+
+
+def _sizes(simulated: Simulated) -> str:
+    population = simulated.population
+    return f"{simulated.cohort_size:,g} of {population:,}" if population else "-"
 
 
 def _claim_text(claim: ClaimedEpsilon) -> str:
@@ -51,17 +93,45 @@ def _claim_text(claim: ClaimedEpsilon) -> str:
 
 
 def footnotes(results: Sequence[RowResult]) -> list[str]:
-    """Return a line for every WER on another part than dev and test, for every remark, and for different machines."""
+    """Return a line for every WER on another part than dev and test, every best model on dev that is clearly another
+    than the last one, every remark on the paper's numbers, and for different machines."""
     lines = []
     for result in results:
         for part in result.row.also:
-            ours = f"ours {result.wer[part].percent()}" if part in result.wer else ""
+            ours = f"ours {percent(result.wer[part])}" if part in result.wer else ""
             paper = f"paper {_printed(result.paper[part])}" if part in result.paper else ""
             if ours or paper:
                 lines.append(f"{result.row.name}, on {part}: {'; '.join(text for text in (ours, paper) if text)}")
+        if best := _best(result):
+            lines.append(f"{result.row.name}, of the best model on dev instead of the last one: {best}")
         if result.note:
             lines.append(f"{result.row.name}, the paper's: {result.note}")
     return [*lines, *machine_notes(results)]
+
+
+def _best(result: RowResult) -> str:
+    """Return the WERs of the best model on dev, where one differs from the last model's by more than a little."""
+    both = {label: (result.wer[label], best) for label, best in result.best_wer.items() if label in result.wer}
+    if all(abs(last.value - best.value) <= _WORTH_SAYING for last, best in both.values()):
+        return ""
+    return ", ".join(f"{percent(best)} on {label}" for label, (_, best) in both.items())
+
+
+def interval_note(results: Sequence[RowResult]) -> str:
+    """Return the sentence that explains the intervals; nothing where no row has run."""
+    counts = sorted({len(result.runs) for result in results if result.runs})
+    if not counts:
+        return ""
+    if counts == [1]:
+        return (
+            "WER in %, of the last model, ± the half-width of a 95 % interval over speakers. One seed: other seeds may "
+            "differ by more. --seeds 3 shows it."
+        )
+    seeds = " or ".join(map(str, counts))
+    return (
+        f"WER in %, of the last model: the mean over {seeds} seeds ± the half-width of a 95 % interval, over speakers "
+        "and seeds. Differences of rows have intervals of their own, which are narrower: rows share speakers and seeds."
+    )
 
 
 EPSILON_NOTE = (
@@ -76,33 +146,30 @@ def printed_claims(size: Size) -> list[PaperRow]:
     return [row for row in paper_rows() if row.table == size.paper_claims]
 
 
-def document(run: BenchRun, results: Iterable[RowResult]) -> dict[str, Any]:
+def document(run: BenchRun, results: Sequence[RowResult]) -> dict[str, Any]:
     """Return everything as one JSON document."""
     bench, size = run.bench, run.size
     about = {"about": bench.about, "source": bench.source, "finding": bench.finding, "note": size.note}
-    rows = [_row_document(size, result) for result in results]
+    effects = effect_results(size.effects, results)
     return {
         **about,
         "settings": list(run.settings),
-        "rows": rows,
+        "rows": [_row_document(size, result) for result in results],
+        "effects": [effect_document(effect) for effect in effects],
+        "reproduced": reproduced(effects),
         "paper_claims": [asdict(row) for row in printed_claims(size)],
     }
 
 
 def _row_document(size: Size, result: RowResult) -> dict[str, Any]:
-    participation, epsilon = result.config.participation, result.epsilon
-    simulated = {
-        "cohort_size": participation.cohort_size,
-        "population": participation.population,
-        "central_steps": result.config.federated.central_steps,
-        "epsilon_rdp": epsilon.rdp,
-        "epsilon_pld": epsilon.pld,
-    }
+    epsilon, sizes = result.epsilon, result.simulated
+    spent = {"epsilon_rdp": epsilon.rdp, "epsilon_pld": epsilon.pld}
     return {
         "row": result.row.name,
         "kind": result.kind,
-        "ours": {label: {"mean": spread.mean, "values": list(spread.values)} for label, spread in result.wer.items()},
-        "simulated": simulated if result.kind == "federated" else None,
+        "ours": {label: _estimate_document(found) for label, found in result.wer.items()},
+        "best_on_dev": {label: _estimate_document(found) for label, found in result.best_wer.items()},
+        "simulated": None if sizes is None else {**asdict(sizes), **spent},
         "claims": [claim.model_dump() for claim in result.claims],
         "paper": dict(result.paper),
         "unstated": sorted(size.unstated_in(result.row)),
@@ -112,16 +179,47 @@ def _row_document(size: Size, result: RowResult) -> dict[str, Any]:
     }
 
 
+def _estimate_document(estimate: Estimate) -> dict[str, Any]:
+    """Return an estimate in percent or points: the mean over seeds, the ends of its interval, each seed."""
+    interval = estimate.interval
+    return {
+        "mean": estimate.value,
+        "interval": None if interval is None else list(interval),
+        "over": "speakers" if len(estimate.seeds) == 1 else "speakers and seeds",
+        "seeds": {str(seed): value for seed, value in estimate.by_seed.items()},
+    }
+
+
+def effect_document(result: EffectResult) -> dict[str, Any]:
+    """Return an effect as JSON, with its contrast, our estimate, the paper's value and the verdict."""
+    return {
+        **result.effect.model_dump(),
+        "ours": None if result.ours is None else _estimate_document(result.ours),
+        "elsewhere": {label: _estimate_document(found) for label, found in result.elsewhere.items()},
+        "paper_value": result.paper,
+        "verdict": result.verdict,
+        "words": result.words,
+    }
+
+
 def markdown(results: Iterable[RowResult]) -> str:
-    """Return the table in Markdown."""
-    lines = ["| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|"]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table(results)]
+    """Return the table of rows in Markdown."""
+    return markdown_table(HEADER, table(results))
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 
 
 def section(run: BenchRun, results: Sequence[RowResult], command: str) -> str:
-    """Return the section of a Markdown file that holds the table, and the command that made it."""
+    """Return the section of a Markdown file that holds both tables, and the command that made them."""
     more = "".join(f"- {line}\n" for line in footnotes(results))
     first = f"{run.bench.about} ({run.bench.source}). `{command}`"
-    parts = [first, run.settings_note, markdown(results), more, f"The paper finds: {run.bench.finding}", run.size.note]
+    effects = effect_results(run.size.effects, results)
+    shown = markdown_table(EFFECT_HEADER, effect_table(effects)) if effects else ""
+    finding = f"The paper finds: {run.bench.finding}"
+    parts = [first, run.settings_note, markdown(results), more, interval_note(results), shown, finding, run.size.note]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"

@@ -1,104 +1,169 @@
-"""The results of a benchmark, row by row: WER with the spread over seeds, epsilon, claims, the paper's numbers.
+"""The results of a benchmark, row by row: WER with its interval, epsilon, claims, the paper's numbers.
 
 WER is measured at the cohort size and population that were simulated. A claim is the epsilon of the same noise at
 another cohort size and population, where nobody trained: both pairs are always shown.
+
+The same objects come from runs (`collect`) and from published documents (`published.py`): tables, verdicts and
+figures see no difference.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
+from sottovoce.bench.intervals import Counts, Estimate, wer_estimate
 from sottovoce.bench.plan import BenchRun, Job, configure
-from sottovoce.bench.preset import Row, RowClaim, Size
-from sottovoce.bench.run import evaluations_of, is_done
+from sottovoce.bench.preset import Bench, Row, RowClaim, Size
+from sottovoce.bench.run import best_evaluations_of, evaluations_of, is_done
 from sottovoce.config import Config
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.accounting import Spent, account_for
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.mechanism import plain_mechanism
 from sottovoce.privacy.target_delta import require_small_delta
-from sottovoce.runs.documents import BenchRow, ClaimedEpsilon, TrainingKind
+from sottovoce.runs.documents import BenchRow, ClaimedEpsilon, Evaluation, TrainingKind
 from sottovoce.runs.folder import Run
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A figure over several seeds."""
+class Simulated:
+    """The sizes at which a federated row was trained."""
 
-    values: tuple[float, ...]
+    cohort_size: float
+    population: int | None
+    central_steps: int
 
-    @property
-    def mean(self) -> float:
-        """The mean over seeds."""
-        return sum(self.values) / len(self.values)
-
-    def percent(self) -> str:
-        """Return it in percent, with the smallest and the largest where there are several."""
-        if len(self.values) == 1:
-            return f"{100 * self.mean:.1f}"
-        return f"{100 * self.mean:.1f} ({100 * min(self.values):.1f} to {100 * max(self.values):.1f})"
+    @classmethod
+    def of(cls, config: Config) -> "Simulated":
+        """Return the sizes of a configuration."""
+        participation = config.participation
+        return cls(participation.cohort_size, participation.population, config.federated.central_steps)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunResult:
+    """One finished run: the word errors of its last model and of the best one on dev, and the epsilon it spent."""
+
+    seed: int
+    key: str
+    steps: int
+    best_steps: int  # as many as `steps` where the best model is the last one
+    last: Mapping[str, Counts]  # by dev, test, or the name of another part
+    best: Mapping[str, Counts]
+    epsilon: Epsilons
+    folder: Path | None  # None where the run is elsewhere
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RowResult:
-    """One row: its configuration, our numbers where it has run, and the paper's."""
+    """One row: its finished runs, one for each seed, and the paper's numbers."""
 
     row: Row
-    config: Config
     kind: TrainingKind
-    wer: Mapping[str, Spread]  # by dev, test, or the name of another part
-    epsilon: Epsilons  # the largest over seeds, each of which is a run of its own
-    claims: Sequence[ClaimedEpsilon]
+    simulated: Simulated | None  # None for central training
+    runs: Sequence[RunResult]
+    config: Config  # of the preset
+    claimed_at: Sequence[RowClaim]
     paper: Mapping[str, float]
     note: str  # a remark on the paper's numbers
-    folders: Sequence[Path]
+
+    @cached_property
+    def claims(self) -> Sequence[ClaimedEpsilon]:
+        """The epsilons of the row's noise at the sizes of its claims; computed when they are first asked for."""
+        return [claimed(self.config, claim) for claim in self.claimed_at]
+
+    @cached_property
+    def wer(self) -> Mapping[str, Estimate]:
+        """The WER of the last model in percent, by dev, test, or the name of another part."""
+        return self._estimates(best=False)
+
+    @cached_property
+    def best_wer(self) -> Mapping[str, Estimate]:
+        """The WER of the best model on dev, by the same names."""
+        return self._estimates(best=True)
+
+    def counts(self, label: str, *, best: bool = False) -> dict[int, Counts]:
+        """Return the word errors on one set by seed; runs that were not evaluated there are left out."""
+        sets = {run.seed: run.best if best else run.last for run in self.runs}
+        return {seed: known[label] for seed, known in sets.items() if label in known}
+
+    @property
+    def epsilon(self) -> Epsilons:
+        """The largest epsilon over seeds, each of which is a run of its own, by each accountant."""
+        spent = [run.epsilon for run in self.runs]
+        return Epsilons(
+            max((epsilon.rdp for epsilon in spent if epsilon.rdp is not None), default=None),
+            max((epsilon.pld for epsilon in spent if epsilon.pld is not None), default=None),
+        )
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of the runs."""
+        return [run.folder for run in self.runs if run.folder is not None]
+
+    def _estimates(self, *, best: bool) -> dict[str, Estimate]:
+        estimates = {label: wer_estimate(self.counts(label, best=best)) for label in ("dev", "test", *self.row.also)}
+        return {label: found for label, found in estimates.items() if found is not None}
+
+
+def row_result(
+    bench: Bench, size: Size, row: Row, runs: Sequence[RunResult], simulated: Simulated | None = None
+) -> RowResult:
+    """Return a row with the results of its runs; `simulated` are their sizes, by default those of the preset."""
+    origin = size.origin(row)
+    config = configure(size, origin).config
+    return RowResult(
+        row=row,
+        kind=origin.kind,
+        simulated=None if origin.kind == "central" else simulated or Simulated.of(config),
+        runs=runs,
+        config=config,
+        claimed_at=[claim for claim in size.claims if claim.row == row.name],
+        paper=bench.paper_values(row),
+        note=bench.paper_row(row).note,
+    )
 
 
 def collect(run: BenchRun) -> list[RowResult]:
     """Return every row with the results of its finished runs."""
     jobs = run.jobs()
-    return [_row_result(run, row, _finished(jobs, row)) for row in run.rows]
+    return [row_result(run.bench, run.size, row, list(map(_run_result, _finished(jobs, row)))) for row in run.rows]
 
 
 def _finished(jobs: Iterable[Job], row: Row) -> list[Job]:
     return [job for job in jobs if job.row.name == row.name and is_done(job)]
 
 
-def _row_result(run: BenchRun, row: Row, jobs: Sequence[Job]) -> RowResult:
-    size, bench = run.size, run.bench
-    origin = size.origin(row)
-    config = configure(size, origin).config
-    return RowResult(
-        row=row,
-        config=config,
-        kind=origin.kind,
-        wer=_spreads(size, row, jobs),
-        epsilon=_largest([result.epsilon for job in jobs if (result := Run(job.folder).result) is not None]),
-        claims=[claimed(config, claim) for claim in size.claims if claim.row == row.name],
-        paper=bench.paper_values(row),
-        note=bench.paper_row(row).note,
-        folders=[job.folder for job in jobs],
+def _run_result(job: Job) -> RunResult:
+    run = Run(job.folder)
+    last, best, result = evaluations_of(job), best_evaluations_of(job), run.result
+    steps = next((evaluation.steps for evaluation in last.values()), 0)
+    return RunResult(
+        seed=job.seed,
+        key=job.key,
+        steps=steps,
+        best_steps=next((evaluation.steps for evaluation in best.values()), steps),
+        last=_counts(job, last),
+        best=_counts(job, best),
+        epsilon=Epsilons() if result is None else result.epsilon,
+        folder=job.folder,
     )
 
 
-def _spreads(size: Size, row: Row, jobs: Sequence[Job]) -> dict[str, Spread]:
-    """Return the WER of the finished runs, by dev, test and other parts."""
-    roles = {role: part for role, part in size.part_of(row).items() if role != "train" and part is not None}
-    evaluations = [evaluations_of(job) for job in jobs]
-    spreads = {}
-    for label, part in {**roles, **{part: part for part in row.also}}.items():
-        values = tuple(known[part].wer for known in evaluations if part in known)
-        if values:
-            spreads[label] = Spread(values)
-    return spreads
-
-
-def _largest(spent: Sequence[Epsilons]) -> Epsilons:
-    """Return the largest epsilon of several runs, by each accountant."""
-    return Epsilons(
-        max((epsilon.rdp for epsilon in spent if epsilon.rdp is not None), default=None),
-        max((epsilon.pld for epsilon in spent if epsilon.pld is not None), default=None),
-    )
+def _counts(job: Job, evaluations: Mapping[str, Evaluation]) -> dict[str, Counts]:
+    """Return the word errors by dev, test and other parts, with speakers in the order of their names."""
+    roles = {role: part for role, part in job.parts.items() if role != "train" and part is not None}
+    counts = {}
+    for label, part in {**roles, **{part: part for part in job.row.also}}.items():
+        if part in evaluations:
+            summary = evaluations[part].speakers
+            names = sorted(summary.words)
+            words, edits = ([by[name] for name in names] for by in (summary.words, summary.word_edits))
+            counts[label] = Counts(part, np.array(words, np.int64), np.array(edits, np.int64))
+    return counts
 
 
 def claimed(config: Config, claim: RowClaim) -> ClaimedEpsilon:

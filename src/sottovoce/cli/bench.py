@@ -10,7 +10,7 @@ import typer
 from sottovoce.cli.arguments import ALL_CORES, AsJson, MaxRejected, Workers
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.data.preparation import MAX_REJECTED
-from sottovoce.errors import ConfigError
+from sottovoce.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from sottovoce.bench.plan import BenchRun
@@ -45,14 +45,21 @@ SizeOption = Annotated[
     typer.Option("--size", help="mini: minutes on 2 cores; paper: the real corpora and model, for a GPU cluster."),
 ]
 Seeds = Annotated[
-    int, typer.Option("--seeds", min=1, help="Train every row with this many seeds; the table shows the spread.")
+    int,
+    typer.Option(
+        "--seeds", min=1, help="Train every row with this many seeds; verdicts need two or more, better three."
+    ),
 ]
 Rows = Annotated[str | None, typer.Option("--rows", help="Only these rows: names separated by semicolons.")]
 Out = Annotated[Path, typer.Option("--out", help="The folder for corpora and runs, shared by all benchmarks.")]
 Results = Annotated[
     Path | None, typer.Option("--results", help="Also write the table into this Markdown file, in its own section.")
 ]
+From = Annotated[
+    Path | None, typer.Option("--from", help="Read a folder that `sotto bench export` has written, instead of runs.")
+]
 RESULTS = Path("runs/bench")
+DOCUMENTS = "results"  # below --out: the documents of the benchmarks that have run
 _SIZES: tuple[SizeName, ...] = ("mini", "paper")
 
 
@@ -201,10 +208,13 @@ def _show_all(chosen: "Sequence[BenchRun]", results: Path | None, report: Path |
             documents[one.name] = document_of(one, shown)
         else:
             print_results(one, shown, as_json=False)
+        keep_document(one)
         if report is not None:
             from sottovoce.reports.page import report as write_report
+            from sottovoce.reports.sections.effects import effects_section
 
-            write_report(folders, report, title=f"{one.name}: {one.bench.about}", lead=[one.size.note])
+            title, section_of = f"{one.name}: {one.bench.about}", effects_section(one.size, shown)
+            write_report(folders, report, title=title, lead=[one.size.note], sections=[section_of])
             note(f"The page is {report}.")
         if results is not None:
             from sottovoce.bench.result_tables import section
@@ -236,16 +246,80 @@ def show(
     seeds: Seeds = 1,
     settings: Settings = None,
     out: Out = RESULTS,
+    documents: From = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the results of finished runs beside the paper's numbers. Nothing is trained.
 
     Example: sotto bench show dp-results --size paper
     """
+    from sottovoce.bench.published import published_results, read_published
     from sottovoce.bench.results import collect
 
     chosen = _choose(name, size, rows, seeds, out, settings)
-    print_results(chosen, collect(chosen), as_json=as_json)
+    if documents is None:
+        print_results(chosen, collect(chosen), as_json=as_json)
+        return
+    print_results(chosen, published_results(chosen, read_published(documents).get((name, size))), as_json=as_json)
+
+
+@app.command()
+def export(
+    name: Name,
+    to: Annotated[Path, typer.Option("--to", help="The folder to write into: NAME-SIZE.json.")],
+    size: SizeOption = "mini",
+    seeds: Seeds = 1,
+    out: Out = RESULTS,
+) -> None:
+    """Write the results of finished runs as a small document: word errors by speaker number, epsilon, sizes.
+
+    Tables, intervals and verdicts are computed from such documents as from runs: `sotto bench summary --from FOLDER`.
+    It holds no names and no audio, but error rates of single speakers of dev and test.
+
+    Example: sotto bench export dp-results --seeds 3 --to docs/results
+    """
+    from sottovoce.bench.published import publish, require_folder, write_published
+    from sottovoce.bench.results import collect
+
+    chosen = _choose(name, size, None, seeds, out)
+    require_folder(to)
+    document = publish(chosen, collect(chosen))
+    if not document.rows:
+        raise DataError(f"No row of {name} has run below {out}. Run it first: sotto bench run {name} --out {out}")
+    note(f"The results are in {write_published(document, to)}.")
+
+
+@app.command()
+def summary(
+    size: SizeOption = "mini",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Count this many seeds of every row.")] = 3,
+    out: Out = RESULTS,
+    documents: From = None,
+    results: Results = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print every effect of all benchmarks: ours with its interval, the paper's, the verdict. Nothing is trained.
+
+    Example: sotto bench summary --from docs/results --results docs/results.md
+    """
+    from sottovoce.bench.summary import HEADER, counts_line, summarise, summary_document, summary_section, summary_table
+    from sottovoce.bench.verdicts import RULE
+
+    require_places(results, "bench summary", None)
+    found = summarise(size, seeds, out, documents)
+    if as_json:
+        print_json(summary_document(found))
+    else:
+        print_table("", list(HEADER), summary_table(found), text_columns=3)
+        note(f"{counts_line(found)} {RULE}")
+    if results is not None:
+        from sottovoce.reports.markdown import write_section
+
+        source = (
+            f" --out {out}" if documents is None and out != RESULTS else f" --from {documents}" if documents else ""
+        )
+        write_section(results, "bench summary", summary_section(found, f"sotto bench summary{source} --seeds {seeds}"))
+        note(f"The table is in {results}.")
 
 
 def _choose(
@@ -269,6 +343,19 @@ def require_places(results: Path | None, section_name: str, report: Path | None)
         from sottovoce.reports.page import require_page
 
         require_page(report)
+
+
+def keep_document(chosen: "BenchRun") -> None:
+    """Write OUT/results/NAME-SIZE.json: all rows that have run, with these seeds and those of an earlier document."""
+    from dataclasses import replace
+
+    from sottovoce.bench.published import kept_seeds, publish, write_published
+    from sottovoce.bench.results import collect
+
+    folder = chosen.out / DOCUMENTS
+    seeds = sorted({*chosen.seeds, *kept_seeds(folder, chosen.name, chosen.size_name)})
+    everything = replace(chosen, rows=chosen.size.rows, seeds=seeds)
+    write_published(publish(everything, collect(everything)), folder)
 
 
 def prepare_and_train(
@@ -311,7 +398,17 @@ def _labelled_display(label: str) -> "TrainingDisplay":
 
 def print_results(chosen: "BenchRun", shown: "Sequence[RowResult]", *, as_json: bool) -> None:
     """Print our results beside the paper's."""
-    from sottovoce.bench.result_tables import EPSILON_NOTE, HEADER, document, footnotes, table
+    from sottovoce.bench.result_tables import (
+        EFFECT_HEADER,
+        EPSILON_NOTE,
+        HEADER,
+        document,
+        effect_table,
+        footnotes,
+        interval_note,
+        table,
+    )
+    from sottovoce.bench.verdicts import effect_results
 
     bench, size = chosen.bench, chosen.size
     if as_json:
@@ -322,7 +419,11 @@ def print_results(chosen: "BenchRun", shown: "Sequence[RowResult]", *, as_json: 
         note(chosen.settings_note)
     for line in footnotes(shown):
         note(line)
-    note("WER in %. Ours and the paper's are of different models on different data: compare the order of the rows.")
+    if explained := interval_note(shown):
+        note(explained)
+    if effects := effect_results(size.effects, shown):
+        print_table("effects of the paper, in its direction where positive", list(EFFECT_HEADER), effect_table(effects))
+    note("Ours and the paper's WERs are of different models on different data: compare the order of the rows.")
     if any(result.epsilon.tightest is not None or result.claims for result in shown):
         note(EPSILON_NOTE)
     _print_paper(size, shown)

@@ -6,7 +6,15 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, DryRun, Workers
-from sottovoce.cli.bench import Results, Seeds, prepare_and_train, print_results, require_places, seeds_option
+from sottovoce.cli.bench import (
+    Results,
+    Seeds,
+    keep_document,
+    prepare_and_train,
+    print_results,
+    require_places,
+    seeds_option,
+)
 from sottovoce.cli.console import note, print_json
 
 
@@ -37,6 +45,7 @@ def demo(
     from sottovoce.bench.results import collect, describe_runs
     from sottovoce.reports.markdown import write_section
     from sottovoce.reports.page import report
+    from sottovoce.reports.sections.effects import effects_section
 
     run = demo_run(out=out, seeds=seeds, uniform=uniform)
     if dry_run:
@@ -50,12 +59,14 @@ def demo(
     require_places(results, DEMO, page)
     prepare_and_train([run], workers)
     shown = collect(run)
-    sentences = story(shown)
+    sentences = story(shown, run.size.effects)
     if not as_json:  # before the page, which may fail on a full disk
         print_results(run, shown, as_json=False)
     for sentence in sentences:
         note(sentence)
-    report(describe_runs(run), page, title=run.bench.about, lead=[*sentences, run.size.note])
+    keep_document(run)
+    section_of = effects_section(run.size, shown)
+    report(describe_runs(run), page, title=run.bench.about, lead=[*sentences, run.size.note], sections=[section_of])
     note(f"The whole story, with figures: {page}")
     if results is not None:
         command = f"sotto demo{seeds_option(seeds)}{' --uniform' if uniform else ''}"

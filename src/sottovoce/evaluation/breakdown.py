@@ -59,7 +59,8 @@ def default_columns(population: Population) -> list[str]:
 
 
 def _summary(speakers: Sequence[str], utterances: Sequence[ScoredUtterance]) -> SpeakerSummary:
-    by_speaker = {speaker: score(own) for speaker, own in _grouped(speakers, utterances).items()}
+    grouped = _grouped(speakers, utterances)
+    by_speaker = {speaker: score(own) for speaker, own in grouped.items()}
     worst = sorted(by_speaker, key=lambda speaker: (-by_speaker[speaker].wer, speaker))[:_WORST]
     rates = {speaker: scores.wer for speaker, scores in by_speaker.items()}
     values = np.array(list(rates.values()))
@@ -68,6 +69,8 @@ def _summary(speakers: Sequence[str], utterances: Sequence[ScoredUtterance]) -> 
         mean_wer=float(values.mean()),
         wer_quantiles={f"{quantile:g}": float(np.quantile(values, quantile)) for quantile in _QUANTILES},
         wer=rates,
+        word_edits={speaker: sum(one.word_edits for one in own) for speaker, own in grouped.items()},
+        words={speaker: scores.words for speaker, scores in by_speaker.items()},
         worst=[SpeakerScores(speaker=speaker, **dict(by_speaker[speaker])) for speaker in worst],
     )
 

@@ -41,6 +41,8 @@ class SpeakerSummary(BaseModel):
     mean_wer: float
     wer_quantiles: dict[str, float]  # by the quantile's name, such as "0.5"
     wer: dict[str, float]  # by speaker
+    word_edits: dict[str, int] = {}  # by speaker; empty in files of older versions, as are words
+    words: dict[str, int] = {}  # of the references, by speaker
     worst: list[SpeakerScores]  # the highest WER first
 
 

@@ -47,6 +47,7 @@ RUN_FILES = (
     RunFile("machines.json", "private", "the types of machine it was trained on"),
     RunFile("result.json", "private", "error rates on dev and test"),
     RunFile("evaluation.json", "private", "error rates by speaker"),
+    RunFile("best_evaluation.json", "private", "the same of the best model on dev"),
     RunFile("checkpoints/*/checkpoint.json", "private", "counters, error rates on dev"),
     RunFile("checkpoints/*/noise.safetensors", "private", "what a noise mechanism remembers of its noise"),
     RunFile("train.txt", "private", "the users' names"),

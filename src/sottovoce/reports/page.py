@@ -51,12 +51,13 @@ def report(
     *,
     title: str | None = None,
     lead: Sequence[str] = (),
+    sections: Sequence[Section] = (),
 ) -> Report:
     """Write the report of one or several runs and return it.
 
     `runs` are folders of runs, central or federated, finished or not. By default the page is `report.html` in the
     folder of a single run, or in the folder that contains all runs, and its title is the names of the runs. `lead`
-    are sentences to show before the page's own.
+    are sentences to show before the page's own, `sections` follow the table of results.
 
     Raises DataError where a run cannot be read or the page cannot be written, PrivacyError where a ledger is invalid.
 
@@ -72,10 +73,11 @@ def report(
     for record in records:
         _ = record.verified_ledger  # raises here, before anything is drawn or written
     groups = group_runs(records)
-    sections = [section(groups) for section in SECTIONS]
-    files = _write_files(sections, files_folder(page))
+    first, *others = [section(groups) for section in SECTIONS]
+    shown = [first, *sections, *others]
+    files = _write_files(shown, files_folder(page))
     sentences = [*filter(None, lead), *lead_sentences(groups)]
-    _write(page, _html(title or default_title(folders), sentences, sections, files_folder(page).name).encode())
+    _write(page, _html(title or default_title(folders), sentences, shown, files_folder(page).name).encode())
     return Report(page, tuple(files), tuple(groups))
 
 

@@ -1,7 +1,8 @@
 """A run: its folder, the documents in it, and the life of a training that central and federated runs share.
 
     reading       Run: configuration, metrics, checkpoints, evaluations, epsilon and model of a run's folder
-    documents     RunConfig, Checkpoint, Evaluation, Evaluations, Result, BenchRow, ClaimedEpsilon, Done
+    documents     RunConfig, Checkpoint, Evaluation, Evaluations, BestEvaluations, Result, BenchRow, ClaimedEpsilon,
+                  Done
     training      Training, TrainingContext, TrainingProgress; Stop: requests to stop; Display, NoDisplay, Status
     evaluation    `record_evaluations` evaluates a run's model and keeps the figures beside it
     ledgers       `verify` checks the ledger of a federated run
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from sottovoce.runs.display import Display, MakeDisplay, NoDisplay, Status
     from sottovoce.runs.documents import (
         BenchRow,
+        BestEvaluations,
         Checkpoint,
         ClaimedEpsilon,
         Document,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BenchRow",
+    "BestEvaluations",
     "Checkpoint",
     "ClaimedEpsilon",
     "Display",
@@ -70,7 +73,8 @@ __getattr__ = lazy_names(
     __name__,
     {
         "display": "Display MakeDisplay NoDisplay Status",
-        "documents": "BenchRow Checkpoint ClaimedEpsilon Document Done Evaluation Evaluations Result RunConfig",
+        "documents": "BenchRow BestEvaluations Checkpoint ClaimedEpsilon Document Done Evaluation Evaluations Result "
+        "RunConfig",
         "evaluations": "record_evaluations",
         "folder": "Run",
         "own_corpus": "with_own_corpus",

@@ -4,6 +4,7 @@
     RUN/machines.json                 Machines       the types of machine it was trained on (machine.py)
     RUN/last/checkpoint.json          Checkpoint     how far the training was when the checkpoint was saved
     RUN/evaluation.json               Evaluations    error rates of the last model, by population
+    RUN/best_evaluation.json          BestEvaluations    of the best model on dev, where a benchmark asks for it
     RUN/result.json                   Result         how a federated run ended
     RUN/row.json, RUN/done.json       BenchRow, Done of a run that a benchmark has trained
 
@@ -202,6 +203,12 @@ class Evaluations(Document, RootModel[dict[str, Evaluation]]):
     """The evaluations of a run, by the name of the population: dev, test, or a part of a benchmark."""
 
     FILE: ClassVar[str] = "evaluation.json"
+
+
+class BestEvaluations(Evaluations):
+    """The evaluations of the best model on dev, where that is not the last one."""
+
+    FILE: ClassVar[str] = "best_evaluation.json"
 
 
 class Result(Document):

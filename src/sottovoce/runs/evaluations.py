@@ -1,5 +1,7 @@
 """Evaluating the model of a run on populations, and keeping the figures beside the run, in RUN/evaluation.json.
 
+Those of the best model on dev, where it is not the last one, are kept in RUN/best_evaluation.json.
+
 Figures of the same model on the same population are not computed again.
 """
 
@@ -12,14 +14,19 @@ from sottovoce.evaluation.breakdown import break_down, default_columns
 from sottovoce.evaluation.scoring import evaluate
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.runs.documents import Evaluation, Evaluations
-from sottovoce.runs.folder import Run
 
 
 def record_evaluations(
-    run: Path, steps: int, recogniser: Recogniser, populations: Mapping[str, Population | None], group: Group
+    run: Path,
+    steps: int,
+    recogniser: Recogniser,
+    populations: Mapping[str, Population | None],
+    group: Group,
+    keep: type[Evaluations] = Evaluations,
 ) -> dict[str, Evaluation]:
     """Evaluate the model after `steps` steps on every population; keep the figures (rank 0) and return them."""
-    kept = {name: known for name, known in Run(run).evaluations.items() if known.steps == steps} if group.leads else {}
+    found = keep.find(run) if group.leads else None
+    kept = {} if found is None else {name: known for name, known in found.root.items() if known.steps == steps}
     evaluations = group.from_leader(kept)
     for name, population in populations.items():
         if population is None or (name in evaluations and evaluations[name].population == population.hash):
@@ -27,7 +34,7 @@ def record_evaluations(
         same = next((known for known in evaluations.values() if known.population == population.hash), None)
         evaluations[name] = same or _evaluate(steps, recogniser, population, group)
         if group.leads:
-            Evaluations(evaluations).write(run)
+            keep(evaluations).write(run)
     return evaluations
 
 

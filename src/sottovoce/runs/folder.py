@@ -8,6 +8,7 @@
                                     noise.safetensors (secret), where a noise mechanism has a state
     RUN/last, RUN/best              links to the newest checkpoint and to the best on dev
     RUN/evaluation.json             error rates of the last model, once the run has ended
+    RUN/best_evaluation.json        those of the best model on dev, in benchmarks
     RUN/ledger.jsonl, result.json   of federated runs: every release, and how the run ended
 
 Guarantees: a checkpoint appears whole or not at all; `last` and `best` always name a whole checkpoint; a run resumes
@@ -81,6 +82,12 @@ class Run:
         """The evaluations of the last model by population (dev, test, ...); empty until the run has ended."""
         evaluations = Evaluations.find(self.path)
         return {} if evaluations is None else evaluations.root
+
+    @property
+    def best_checkpoint(self) -> Checkpoint | None:
+        """The counters of the best checkpoint on dev; None where it is the last one, or there is none."""
+        best, last = self.path / BEST, self.path / LAST
+        return None if best.resolve() == last.resolve() else Checkpoint.find(best)
 
     @property
     def epsilon(self) -> Epsilons:

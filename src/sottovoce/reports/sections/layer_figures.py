@@ -35,6 +35,7 @@ from sottovoce.reports.reading.layers import (
     trust_ratios,
 )
 from sottovoce.reports.reading.run_groups import RunGroup, all_runs, detailed, legend
+from sottovoce.reports.sections.central_gradients import central_gradients_picture
 
 Curves = Sequence[tuple[RunGroup, Mapping[str, Pooled]]]
 """The groups of a figure, each with a value for every layer."""
@@ -56,6 +57,10 @@ def norms_section(groups: Sequence[RunGroup]) -> Section:
         alt = "Norm of the gradient in central training by block, one panel per kind of layer"
         caption = "The norm of the gradient in central training, over the steps that logged it."
         elements.append(CaptionedFigure(layer_picture("central-gradient-norms", alt, central), caption))
+        along = central_gradients_picture([group for group, _ in central])
+        if along is not None:
+            caption = "The same along the training: a line for every layer, in the colour of its run."
+            elements.append(CaptionedFigure(along, caption))
     return Section("norms", "Delta norms per layer", elements, [_norms_csv(groups)])
 
 

@@ -1,0 +1,109 @@
+"""The effects that a benchmark looks for, and its figures, as its YAML file has them.
+
+An effect is a finding of the paper as a number: a weighted sum of the WERs of some rows, positive in the paper's
+direction. {small cohort: 1, large cohort: -1} is positive where large cohorts help; {seed: 0.5, federated: -1,
+central: 0.5} where federated learning recovers more than half of the gap to central training.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from sottovoce.bench.intervals import Scale
+from sottovoce.errors import nearest
+
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+_ROUNDING = 1e-9
+ROLES = ("dev", "test")
+
+
+class _OnASet(BaseModel):
+    """Something on one set of its rows."""
+
+    model_config = _STRICT
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_on(cls, tree: Any) -> Any:
+        """Undo what YAML makes of the key `on`: it is an old word for true."""
+        return {"on" if key is True else key: value for key, value in tree.items()} if isinstance(tree, dict) else tree
+
+
+class Effect(_OnASet):
+    """A finding of the paper: a contrast of rows that is positive, or small where `within` says so."""
+
+    name: str = Field(min_length=1, description="a plain statement of the paper's finding")
+    contrast: dict[str, float] = Field(min_length=2, description="weights of rows; their sum is 0")
+    scale: Scale = Field(
+        "points", description="points: of WER; relative: of its logarithm, shown as a ratio in percent"
+    )
+    within: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="the paper finds no difference: at most so many points, or percent"
+    )
+    on: str = Field("test", description="the set that decides: test, dev, or a part in `also` of all its rows")
+    paper: bool = Field(True, description="whether the paper's own numbers, where it prints them, must show it")
+
+    def of(self, percents: Mapping[str, float]) -> float | None:
+        """Return the contrast of WERs in percent, by row: in points, or in percent; None where a row has none."""
+        if not self.contrast.keys() <= percents.keys():
+            return None
+        if self.scale == "points":
+            return math.fsum(weight * percents[row] for row, weight in self.contrast.items())
+        return 100 * math.expm1(math.fsum(weight * math.log(percents[row]) for row, weight in self.contrast.items()))
+
+    def holds(self, value: float) -> bool:
+        """Return whether a value of the contrast is in the paper's direction, or small enough."""
+        return value > 0 if self.within is None else abs(value) <= self.within
+
+
+class Series(_OnASet):
+    """A figure: WER over something that rows differ in, with one or several lines."""
+
+    title: str = Field(min_length=1)
+    x: str = Field(min_length=1, description="the label of the axis")
+    lines: dict[str, dict[str, float | str]] = Field(min_length=1, description="by name: the place of each row")
+    log: bool = Field(False, description="whether the axis is logarithmic")
+    on: str = Field("test", description="the set: test, dev, or a part in `also` of all its rows")
+
+    @property
+    def categories(self) -> list[str] | None:
+        """The places in order where they are texts; None where they are numbers."""
+        places = [place for line in self.lines.values() for place in line.values()]
+        return list(dict.fromkeys(map(str, places))) if any(isinstance(place, str) for place in places) else None
+
+
+def require_effects(effects: Iterable[Effect], rows: Mapping[str, Collection[str]]) -> None:
+    """Raise ValueError where effects contradict themselves or the rows; `rows` have the names of their sets."""
+    seen: set[str] = set()
+    for effect in effects:
+        if effect.name in seen:
+            raise ValueError(f"two effects are named {effect.name!r}")
+        seen.add(effect.name)
+        _require_rows(f"the effect {effect.name!r}", effect.contrast, effect.on, rows)
+        if not all(math.isfinite(weight) and weight != 0 for weight in effect.contrast.values()):
+            raise ValueError(f"the effect {effect.name!r} has a weight that is 0 or not finite")
+        if abs(math.fsum(effect.contrast.values())) > _ROUNDING:
+            raise ValueError(f"the weights of the effect {effect.name!r} do not sum to 0")
+
+
+def require_series(figures: Iterable[Series], rows: Mapping[str, Collection[str]]) -> None:
+    """Raise ValueError where figures need rows or sets that do not exist, or a logarithm of nothing."""
+    for figure in figures:
+        what = f"the figure {figure.title!r}"
+        for line in figure.lines.values():
+            _require_rows(what, line, figure.on, rows)
+        places = [place for line in figure.lines.values() for place in line.values()]
+        if figure.categories is not None and not all(isinstance(place, str) for place in places):
+            raise ValueError(f"{what} mixes numbers and texts on its axis")
+        if figure.log and not all(not isinstance(place, str) and place > 0 for place in places):
+            raise ValueError(f"{what} has a logarithmic axis and a place that is not a number above 0")
+
+
+def _require_rows(what: str, names: Iterable[str], on: str, rows: Mapping[str, Collection[str]]) -> None:
+    for name in names:
+        if name not in rows:
+            raise ValueError(f"{what} needs the row {name!r}, which does not exist.{nearest(name, rows)}".rstrip("."))
+        if on not in ROLES and on not in rows[name]:
+            raise ValueError(f"{what} is decided on {on!r}, on which the row {name!r} is not evaluated (`also`)")

@@ -1,0 +1,94 @@
+"""All benchmarks in one table: every effect with ours, its interval, the paper's and the verdict."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sottovoce.bench.plan import BenchRun
+from sottovoce.bench.preset import SizeName, bench_names, load_bench
+from sottovoce.bench.published import published_results, read_published
+from sottovoce.bench.result_tables import effect_document, effect_paper, effect_value, markdown_table
+from sottovoce.bench.results import RowResult, collect
+from sottovoce.bench.verdicts import RULE, EffectResult, Reproduced, effect_results, reproduced
+
+HEADER = ("benchmark", "reproduced", "effect", "seeds", "ours", "on", "paper", "verdict")
+
+
+@dataclass(frozen=True)
+class BenchSummary:
+    """The effects of one benchmark."""
+
+    name: str
+    about: str
+    effects: Sequence[EffectResult]
+
+    @property
+    def reproduced(self) -> Reproduced:
+        """Whether it shows the paper's result, by `verdicts.RULE`."""
+        return reproduced(self.effects)
+
+
+def summarise(
+    size: SizeName, seeds: int, out: Path, documents: Path | None = None, progress: Callable[[str], None] | None = None
+) -> list[BenchSummary]:
+    """Return all benchmarks that have this size: from the runs in `out`, or from a folder of published documents."""
+    published = None if documents is None else read_published(documents)
+    summaries = []
+    for name in bench_names():
+        if size not in load_bench(name).sizes:
+            continue
+        run = BenchRun.choose(name, size=size, seeds=seeds, out=out)
+        if progress is not None:
+            progress(name)
+        results = collect(run) if published is None else published_results(run, published.get((name, size)))
+        summaries.append(_summary(run, results))
+    return summaries
+
+
+def _summary(run: BenchRun, results: Sequence[RowResult]) -> BenchSummary:
+    return BenchSummary(run.name, run.bench.about, effect_results(run.size.effects, results))
+
+
+def summary_table(summaries: Iterable[BenchSummary]) -> list[list[str]]:
+    """Return the rows of a table with the columns of HEADER: one for each effect, or for a benchmark without one."""
+    lines = []
+    for one in summaries:
+        lines += [[one.name, one.reproduced, *_effect_cells(effect)] for effect in one.effects] or [
+            [one.name, one.reproduced, *["-"] * (len(HEADER) - 2)]
+        ]
+    return lines
+
+
+def _effect_cells(effect: EffectResult) -> list[str]:
+    seeds = "-" if effect.ours is None else str(len(effect.ours.seeds))
+    return [effect.effect.name, seeds, effect_value(effect), effect.effect.on, effect_paper(effect), effect.words]
+
+
+def counts_line(summaries: Sequence[BenchSummary]) -> str:
+    """Return how many benchmarks are reproduced, in one sentence."""
+    kinds: tuple[Reproduced, ...] = ("yes", "in part", "no", "cannot tell", "not run", "no effects stated")
+    counted = {kind: sum(one.reproduced == kind for one in summaries) for kind in kinds}
+    shown = ", ".join(f"{kind}: {count}" for kind, count in counted.items() if count)
+    return f"{len(summaries)} benchmarks. Reproduced in miniature: {shown}."
+
+
+def summary_document(summaries: Iterable[BenchSummary]) -> dict[str, Any]:
+    """Return everything as one JSON document."""
+    return {
+        "rule": RULE,
+        "benchmarks": {
+            one.name: {
+                "about": one.about,
+                "reproduced": one.reproduced,
+                "effects": [effect_document(effect) for effect in one.effects],
+            }
+            for one in summaries
+        },
+    }
+
+
+def summary_section(summaries: Sequence[BenchSummary], command: str) -> str:
+    """Return the section of a Markdown file that holds the table, and the command that made it."""
+    parts = [f"{counts_line(summaries)} {RULE} `{command}`", markdown_table(HEADER, summary_table(summaries))]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,96 @@
+"""Whether our results show the paper's effects: words that follow from intervals alone.
+
+    agrees                     the whole 95 % interval lies in the paper's direction, over two seeds or more
+    disagrees                  the whole interval lies against it, over two seeds or more
+    cannot tell at this size   the interval holds both
+    one seed: ...              what an interval over speakers alone says: other seeds could say otherwise
+
+Where the paper finds no difference (`within`), the interval agrees inside the margin and disagrees outside it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sottovoce.bench.effects import Effect
+from sottovoce.bench.intervals import Estimate, estimate
+from sottovoce.bench.results import RowResult
+
+Verdict = Literal["agrees", "disagrees", "cannot tell", "one seed", "not run"]
+Reproduced = Literal["yes", "no", "in part", "cannot tell", "not run", "no effects stated"]
+
+RULE = (
+    "Reproduced in miniature: yes, if every effect agrees; in part, if some do; no, if none agrees and one disagrees; "
+    "else cannot tell. One seed decides nothing."
+)
+
+
+@dataclass(frozen=True)
+class EffectResult:
+    """One effect: ours with its interval, on the set that decides and on others; the paper's; the verdict."""
+
+    effect: Effect
+    ours: Estimate | None  # None: not all rows have run
+    elsewhere: dict[str, Estimate]  # on dev or test, where that does not decide
+    paper: float | None  # None: it does not print all numbers
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict as one word."""
+        if self.ours is None:
+            return "not run"
+        return "one seed" if len(self.ours.seeds) == 1 else interval_says(self.ours, self.effect.within)
+
+    @property
+    def words(self) -> str:
+        """The verdict as people read it."""
+        return "not run" if self.ours is None else in_words(self.ours, self.effect.within)
+
+
+def in_words(ours: Estimate, within: float | None = None) -> str:
+    """Return the verdict of an interval as people read it."""
+    said = interval_says(ours, within)
+    if len(ours.seeds) > 1:
+        return "cannot tell at this size" if said == "cannot tell" else said
+    return f"one seed: {'cannot tell' if said == 'cannot tell' else said} over speakers alone"
+
+
+def interval_says(ours: Estimate, within: float | None = None) -> Literal["agrees", "disagrees", "cannot tell"]:
+    """Return what an interval says of an effect, whether or not it covers seeds."""
+    if ours.interval is None:
+        return "cannot tell"
+    low, high = ours.interval
+    if within is None:
+        return "agrees" if low > 0 else "disagrees" if high < 0 else "cannot tell"
+    if -within <= low and high <= within:
+        return "agrees"
+    return "disagrees" if low > within or high < -within else "cannot tell"
+
+
+def effect_results(effects: Iterable[Effect], results: Sequence[RowResult]) -> list[EffectResult]:
+    """Return every effect with its verdict; effects of rows that are not among the results are left out."""
+    rows = {result.row.name: result for result in results}
+    return [_effect_result(effect, rows) for effect in effects if effect.contrast.keys() <= rows.keys()]
+
+
+def _effect_result(effect: Effect, rows: dict[str, RowResult]) -> EffectResult:
+    printed = {name: rows[name].paper[effect.on] for name in effect.contrast if effect.on in rows[name].paper}
+    estimates = {
+        label: estimate([(weight, rows[name].counts(label)) for name, weight in effect.contrast.items()], effect.scale)
+        for label in dict.fromkeys([effect.on, "dev", "test"])
+    }
+    ours = estimates.pop(effect.on)
+    elsewhere = {label: found for label, found in estimates.items() if found is not None}
+    return EffectResult(effect, ours, elsewhere, effect.of(printed))
+
+
+def reproduced(effects: Sequence[EffectResult]) -> Reproduced:
+    """Return whether a benchmark shows the paper's result, by RULE."""
+    verdicts = [effect.verdict for effect in effects]
+    if not verdicts:
+        return "no effects stated"
+    if set(verdicts) == {"not run"}:
+        return "not run"
+    if "agrees" in verdicts:
+        return "yes" if set(verdicts) == {"agrees"} else "in part"
+    return "no" if "disagrees" in verdicts else "cannot tell"

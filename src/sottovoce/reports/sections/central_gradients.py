@@ -1,0 +1,55 @@
+"""Norms of gradients per layer along central training (P:2144, P:2152): one panel for each kind of layer."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from sottovoce.reports.drawing.charts import Panel, Picture, log_axis, make_picture
+from sottovoce.reports.reading.layers import place_of
+from sottovoce.reports.reading.run_groups import RunGroup, legend
+
+Norms = Mapping[str, Mapping[int, float]]  # by layer, then by step
+
+
+def central_gradients_picture(groups: Sequence[RunGroup]) -> Picture | None:
+    """Return the norm of the gradient in every layer over steps; None where no run logged it at two steps."""
+    shown = [(group, norms) for group in groups if (norms := _norms(group))]
+    if not shown:
+        return None
+    kinds = list(dict.fromkeys(_kind(group, layer) for group, norms in shown for layer in norms))
+    values = [
+        value for _, norms in shown for over_steps in norms.values() for value in over_steps.values() if value > 0
+    ]
+    span = (min(values) / 1.3, max(values) * 1.3) if values else (0.1, 1.0)
+    panels = [Panel(kind, _drawing(shown, kind, span)) for kind in kinds]
+    alt = "Norm of the gradient along central training, a line for every layer, one panel per kind of layer"
+    return make_picture("central-gradients-over-steps", alt, panels, legend(group for group, _ in shown))
+
+
+def _norms(group: RunGroup) -> Norms:
+    norms: dict[str, dict[int, float]] = {}
+    for line in group.first.steps:
+        for layer, norm in (line.get("layer_gradient_norms") or {}).items():
+            norms.setdefault(layer, {})[int(line["step"])] = float(norm)
+    return norms if any(len(over_steps) > 1 for over_steps in norms.values()) else {}
+
+
+def _kind(group: RunGroup, layer: str) -> str:
+    """Return the kind of a layer; those outside the blocks share a panel."""
+    place = place_of(layer, group.first.partition)
+    return "outside the blocks" if place.block is None else place.kind
+
+
+def _drawing(shown: Sequence[tuple[RunGroup, Norms]], kind: str, span: tuple[float, float]) -> Callable[[Axes], None]:
+    def draw(axes: Axes) -> None:
+        for group, norms in shown:
+            for layer, over_steps in norms.items():
+                if _kind(group, layer) == kind:
+                    steps = list(over_steps)
+                    axes.plot(steps, list(over_steps.values()), color=group.colour, linewidth=1, alpha=0.6)
+        log_axis(axes, axes.yaxis, [], span)
+        axes.set_xlabel("step")
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
+
+    return draw
