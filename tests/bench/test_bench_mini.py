@@ -74,7 +74,9 @@ def test_only_results_about_norms_have_no_effects():
 
 
 def test_the_list_of_runs_is_true():
-    listed = re.findall(r"^\| `([a-z0-9-]+)` \| .* \| (\d+) \+ (\d+) \|$", LIST.read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.findall(
+        r"^\| `([a-z0-9-]+)` \| .* \| (\d+) \+ (\d+) \|$", LIST.read_text(encoding="utf-8"), re.MULTILINE
+    )
     counted = {}
     for name in bench_names():
         kinds = [row.kind for row in with_models(mini(name), mini(name).rows) if row.same is None]
