@@ -115,10 +115,20 @@ def test_privacy_of_a_run():
     for name in ("uniform C=0.01 3e-6", "uniform C=0.005 6e-6", "uniform C=0.02 1.5e-6"):
         same = config_of("clip-bound", name).privacy
         assert same.clip_norm * same.sigma_dp == pytest.approx(3e-8)
+    for name in ("uniform 3e-6", "dim 3e-6", "uniform 10e-6", "dim 10e-6"):
+        clipped, normalized = (config_of("dp-results", row).privacy for row in (name, f"{name} normalize"))
+        assert normalized == clipped.model_copy(update={"rule": "normalize"})
     halved = config_of("noise-per-group", "dim halved on mlp").privacy.noise_analysis
     assert (halved.group, halved.inside, halved.outside) == ("mlp", 0.5, 1.0)
     only = config_of("noise-per-group", "global only wqkv").privacy.noise_analysis
     assert (only.group, only.inside, only.outside) == ("wqkv", 1.0, 0.0)
+
+
+def test_cohorts_of_one_user_are_never_empty():
+    for name in ("FL pre-LayerNorm", "FL post-LayerNorm", "FL post-LayerNorm without warmup"):
+        participation = config_of("architectures", name).participation
+        assert (participation.cohort_size, participation.sampling) == (1, "fixed")
+        assert "participation.sampling" in size_of("architectures").unstated_in(size_of("architectures").row(name))
 
 
 def test_central_models():
@@ -377,7 +387,8 @@ def test_the_short_table_of_privacy_is_in_the_long_one():
             assert [numbers(cell) for cell in row[9:]] == [[54.7], [61.2]] * 2
             continue
         made = (float(row[1]) * 1e-6, float(row[2]))
-        mine = [one for one in rows if one.same is None and _noise("dp-results", one.name) == pytest.approx(made)]
+        trained = [one for one in rows if one.same is None and one.paper]
+        mine = [one for one in trained if _noise("dp-results", one.name) == pytest.approx(made)]
         for key, places in (("dev", (9, 11)), ("test", (10, 12))):
             values = [value for place in places for value in numbers(row[place])]
             if values:

@@ -1,0 +1,84 @@
+"""The benchmarks in miniature: every row resolves, stands for a row of the paper, and is in the list of runs."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sottovoce.bench.plan import configure, with_models
+from sottovoce.bench.preset import Part, Size, bench_names, load_bench
+from sottovoce.config import parse_tree
+
+PRESETS = Path(__file__).parents[2] / "src" / "sottovoce" / "bench" / "presets"
+LIST = Path(__file__).parents[2] / "docs" / "benchmark.md"
+HELD_OUT = {"dev": 40, "test": 160}
+each_bench = pytest.mark.parametrize("name", bench_names())
+
+
+def mini(name: str) -> Size:
+    return load_bench(name).size("mini")
+
+
+@cache
+def sizes_of(name: str) -> dict[str, Any]:
+    """Return the sizes of a benchmark as they are written."""
+    return parse_tree((PRESETS / f"{name}.yaml").read_text(encoding="utf-8"), name)["sizes"]
+
+
+def speakers_in(size: Size, part: Part) -> int:
+    """Return how many speakers a slice has, in a corpus of two domains."""
+    corpus = size.corpora[part.corpus]
+    total = corpus.speakers // len(corpus.domains) if "domain" in part.where else corpus.speakers
+    first, _, last = part.speakers.partition(":")
+    return int(last or total) - int(first or 0)
+
+
+@each_bench
+def test_every_row_resolves_and_knows_how_many_users_there_are(name):
+    size = mini(name)
+    for row in with_models(size, size.rows):
+        parts = {role: size.parts[part] for role, part in size.part_of(row).items() if part is not None}
+        assert {role: speakers_in(size, parts[role]) for role in HELD_OUT} == HELD_OUT, row.name
+        if row.same is None:
+            config = configure(size, row).config
+            if row.kind == "federated":
+                assert config.participation.population == speakers_in(size, parts["train"]), row.name
+
+
+@each_bench
+def test_every_row_stands_for_one_of_the_paper_or_says_why_not(name):
+    bench = load_bench(name)
+    for row in bench.size("mini").rows:
+        assert row.note if row.like is None else bench.paper_row(row).line, row.name
+
+
+@each_bench
+def test_effects_and_figures_are_about_rows_that_exist(name):
+    for size, tree in sizes_of(name).items():
+        rows = {row.name for row in load_bench(name).size(size).rows}
+        effects, figures = tree.get("effects", []), tree.get("figures", [])
+        assert len({effect["name"] for effect in effects}) == len(effects)
+        for effect in effects:
+            assert set(effect["contrast"]) <= rows, effect["name"]
+            assert sum(effect["contrast"].values()) == pytest.approx(0), effect["name"]
+        for figure in figures:
+            for line in figure["lines"].values():
+                assert set(line) <= rows, figure["title"]
+
+
+def test_only_results_about_norms_have_no_effects():
+    without = {name for name in bench_names() if not sizes_of(name)["mini"].get("effects")}
+    assert without == {"central-gradients", "delta-norms"}
+
+
+def test_the_list_of_runs_is_true():
+    listed = re.findall(
+        r"^\| `([a-z0-9-]+)` \| .* \| (\d+) \+ (\d+) \|$", LIST.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    counted = {}
+    for name in bench_names():
+        kinds = [row.kind for row in with_models(mini(name), mini(name).rows) if row.same is None]
+        counted[name] = (kinds.count("federated"), kinds.count("central"))
+    assert {name: (int(federated), int(central)) for name, federated, central in listed} == counted
