@@ -91,7 +91,7 @@ def test_relative_positions_are_all_that_tells_the_order():
 def test_model_files_of_default_positions_say_what_they_always_said(tmp_path):
     kept = Recogniser.make(SMALL, TokenSet(("en",))).initialise(0)
     assert set(kept.description()["model"]) == {
-        *("blocks", "width", "heads", "dropout", "layer_drop", "mlp_width", "norm", "norm_scale")
+        *("blocks", "width", "heads", "dropout", "layer_drop", "mlp_width", "norm")
     }
     options = SMALL.model_copy(update={"positions": "relative"})
     Recogniser.make(options, TokenSet(("en",))).initialise(0).save(tmp_path / "model.safetensors")
@@ -190,21 +190,6 @@ def test_initialisation_is_the_references():
     for name, parameter in encoder.named_parameters():
         if "ln" in name or "input" in name:
             assert (parameter == (1 if name.endswith(("weight", "scale")) else 0)).all(), name
-
-
-def test_a_smaller_norm_scale_is_the_same_function_with_gradients_that_layer_norms_dominate():
-    features, frames = torch.randn(2, 60, 80), torch.tensor([60, 41])
-    shares, scores = {}, {}
-    for scale in (1.0, 0.1):
-        encoder = make(SMALL.model_copy(update={"norm_scale": scale}))
-        scores[scale] = encoder(features, frames)[0]
-        scores[scale].square().mean().backward()
-        norms = {name: parameter.grad.norm() for name, parameter in encoder.named_parameters()}
-        shares[scale] = float(norms["blocks.1.ln2.weight"] / norms["blocks.1.w1.weight"])
-    torch.testing.assert_close(scores[0.1], scores[1.0], rtol=1e-4, atol=1e-5)
-    assert shares[0.1] == pytest.approx(100 * shares[1.0], rel=1e-3)
-    with pytest.raises(ValueError, match="norm=post"):
-        TransformerOptions(norm="post", norm_scale=0.5)
 
 
 def test_parameters_and_gradients_are_views_into_two_vectors():

@@ -206,7 +206,7 @@ def _time(run: PlannedRun, rates: Mapping[str, float], processes: int) -> RunTim
     config = run.config.model_copy(update={"corpus": corpus})
     device = _measured(config, corpus.first_language, audio)
     if run.row.kind == "central":
-        whole = 3600 * estimate_central(config, audio.utterance_seconds, device).gpu_hours / processes
+        whole = 3600 * estimate_central(config, audio.utterance_seconds, device, processes).wall_hours
     else:
         whole = 3600 * estimate(config, audio, device, processes).wall_hours
     return RunTime(whole * run.steps_left / run.steps, _MEASURED_FACTOR)
@@ -235,7 +235,7 @@ def _measured(config: Config, language: str, audio: UserAudio) -> Device:
     """Return this machine at the pace of a model; each model is timed once."""
     name = f"{config.model.model_dump_json()} {config.hardware.model_dump_json()} {language}"
     if name not in _paces:
-        steps, seconds = (audio.mean(values) for values in local_work(config, audio.seconds))
+        steps, seconds = (audio.mean(values) for values in local_work(config, audio.seconds, audio.utterance_seconds))
         step_seconds = seconds / steps if steps > 0 else config.batching.seconds
         _paces[name] = here(config, language, step_seconds, audio.utterance_seconds)
     return _paces[name]

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 DEFAULT_KIND = "transformer"
+_RETIRED = ("norm_scale",)  # options of earlier versions that decided initial values alone
 ENCODERS = OpenUnion(EncoderOptions, "kind", DEFAULT_KIND, label="encoder")
 AnyEncoder = Annotated[EncoderOptions, ENCODERS]
 
@@ -33,6 +34,8 @@ _READER: TypeAdapter[EncoderOptions] = TypeAdapter(AnyEncoder)
 
 def read_options(description: Any) -> EncoderOptions:
     """Return the options that a model file holds; raise pydantic's ValidationError where they are not valid."""
+    if isinstance(description, dict):
+        description = {key: value for key, value in description.items() if key not in _RETIRED}
     return _READER.validate_python(description)
 
 

@@ -6,7 +6,6 @@ ReLU. The layers around the blocks, layer drop and the front end are in `stack.p
 
 from typing import ClassVar
 
-import torch
 import torch.nn.functional as F  # noqa: N812 - everyone's name for it
 from torch import Tensor, nn
 
@@ -15,8 +14,6 @@ from sottovoce.model.linear import linear
 from sottovoce.model.packing import Packing
 from sottovoce.model.stack import LAYER_NORM_EPS, RELATIVE, Stack, relative_positions
 from sottovoce.model.transformer_options import TransformerOptions
-
-_AFTER_A_NORM = ("wqkv.weight", "w1.weight")  # the matrices that read a block's LayerNorms, where norm is pre
 
 
 class TransformerBlock(nn.Module):
@@ -68,15 +65,6 @@ class Transformer(Stack):
         """Make the parameters; `initialise` fills them."""
         blocks = (TransformerBlock(options) for _ in range(options.blocks))
         super().__init__(options, tokens, blocks, final_norm=options.norm == "pre")
-
-    def initialise(self, generator: torch.Generator) -> None:
-        """Fill the parameters; `norm_scale` moves a factor from the blocks' LayerNorms to the matrices after them."""
-        super().initialise(generator)
-        for name, parameter in self.blocks.named_parameters():
-            if name.endswith(("ln1.weight", "ln2.weight")):
-                parameter.fill_(self.options.norm_scale)
-            elif name.endswith(_AFTER_A_NORM):
-                parameter.div_(self.options.norm_scale)
 
     def block_flops(self) -> dict[str, float]:
         """Return the FLOPs of the MLP."""

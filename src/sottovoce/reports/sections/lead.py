@@ -22,7 +22,6 @@ def lead_sentences(groups: Sequence[RunGroup]) -> list[str]:
         *_privacy(runs),
         *_populations(runs),
         *_imbalance(groups),
-        *_norm_scales(runs),
     ]
 
 
@@ -140,14 +139,3 @@ def _far_below(share: float) -> str:
         f"{number(100 * share, 2)} % of the parameters are in layers with less than {FAR_BELOW:g} of an even share. "
         "The higher this percentage, the more per-layer clipping may help."
     )
-
-
-def _norm_scales(runs: Sequence[RunRecord]) -> list[str]:
-    scales = sorted({float(scale) for run in runs if (scale := run.setting("model.norm_scale") or 1) != 1})
-    if not scales:
-        return []
-    listed = " and ".join(number(scale) for scale in scales)
-    return [
-        f"LayerNorms started at {listed} of their usual scale (model.norm_scale). The model computes the same "
-        "function, but LayerNorms have a larger share of users' deltas."
-    ]
