@@ -185,7 +185,7 @@ def _rates(planned: Iterable[PlannedRun]) -> dict[str, float]:
     for one in planned:
         done = None if one.job is None else Done.find(one.job.folder)
         if done is not None and done.seconds is not None and done.steps > 0:
-            found.setdefault(one.work, []).append(done.seconds * done.processes / done.steps)
+            found.setdefault(one.work, []).append(done.seconds * (done.processes or 1) / done.steps)
     return {work: statistics.median(rates) for work, rates in found.items()}
 
 

@@ -43,17 +43,18 @@ def prepare_corpora(
     *,
     workers: int = 1,
     progress: Progress = no_progress,
-    max_rejected: float = MAX_REJECTED,
+    max_rejected: float | None = None,
     say: Say = silent,
 ) -> None:
     """Prepare the corpora and parts that the rows need, unless they exist; first check that every row can be shown.
 
-    Under torchrun nothing is prepared: raise ConfigError where something is missing.
+    `max_rejected` is that of `prepare`; None is the usual share. Under torchrun nothing is prepared: raise ConfigError where something is missing.
     """
     require_results(run)
     parts = wanted_parts(run.size, run.rows)
     if not under_torchrun():
-        prepare_parts(run.size, parts, run.out, workers, progress, max_rejected=max_rejected, say=say)
+        share = MAX_REJECTED if max_rejected is None else max_rejected
+        prepare_parts(run.size, parts, run.out, workers, progress, max_rejected=share, say=say)
     elif any(find_part(run.size, part, run.out) is None for part in parts):
         raise ConfigError("Under torchrun no corpus is prepared. Run this once without torchrun, with --prepare-only.")
 

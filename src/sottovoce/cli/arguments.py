@@ -16,10 +16,11 @@ Workers = Annotated[
 Seed = Annotated[
     int, typer.Option("--seed", min=0, help="Random seed. The same seed gives the same result on every machine.")
 ]
-MaxRejected = Annotated[
-    float,
-    typer.Option("--max-rejected", min=0, max=1, help="Stop if more than this share of the utterances is unusable."),
-]
+_MAX_REJECTED = typer.Option(
+    "--max-rejected", min=0, max=1, help="Stop if more than this share of the utterances is unusable."
+)
+MaxRejected = Annotated[float, _MAX_REJECTED]
+MaxRejectedOrUsual = Annotated[float | None, _MAX_REJECTED]  # where the usual share takes long to load
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="A store made by `sotto data prepare`.")]
 
 ALL_CORES = available_cores()

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sottovoce.cli.arguments import ALL_CORES, AsJson, MaxRejected, Workers
+from sottovoce.cli.arguments import ALL_CORES, AsJson, MaxRejectedOrUsual, Workers
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
-from sottovoce.data.preparation import MAX_REJECTED
 from sottovoce.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def run(
     part: Part = None,
     no_wait: NoWait = False,
     workers: Workers = ALL_CORES,
-    max_rejected: MaxRejected = MAX_REJECTED,
+    max_rejected: MaxRejectedOrUsual = None,
     results: Results = None,
     report: Annotated[
         Path | None, typer.Option("--report", help="Also write a page with the figures of all rows: a file .html.")
@@ -363,7 +362,7 @@ def prepare_and_train(
     workers: int,
     *,
     prepare_only: bool = False,
-    max_rejected: float = MAX_REJECTED,
+    max_rejected: float | None = None,
     part: "PlanPart | None" = None,
     wait: bool = True,
     estimated: bool = False,

@@ -272,9 +272,10 @@ class Done(Document):
     """Written last: the run of a benchmark is trained and evaluated."""
 
     FILE: ClassVar[str] = "done.json"
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"seconds", "processes"})
 
     key: str
     kind: TrainingKind
     steps: int
     seconds: float | None = None  # of training and evaluation; runs of earlier versions do not have it
-    processes: int = 1  # that trained it
+    processes: int | None = None  # that trained it
