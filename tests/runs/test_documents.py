@@ -9,6 +9,7 @@ from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import Mark
 from sottovoce.runs.documents import (
     BenchRow,
+    BestEvaluations,
     Checkpoint,
     ClaimedEpsilon,
     Done,
@@ -24,6 +25,8 @@ SPEAKERS = {
     "mean_wer": 0.25,
     "wer_quantiles": {"0.5": 0.25},
     "wer": {"eve": 0.25},
+    "word_edits": {"eve": 2},
+    "words": {"eve": 8},
     "worst": [{"speaker": "eve", **SCORES}],
 }
 EVALUATION = {
@@ -52,6 +55,7 @@ DOCUMENTS = [
     (Checkpoint, COUNTERS),
     (Checkpoint, {**COUNTERS, "ledger": {"lines": 5, "head": "f" * 64}}),
     (Evaluations, {"dev": EVALUATION, "home/test": EVALUATION}),
+    (BestEvaluations, {"dev": EVALUATION}),
     (Result, RESULT),
     (Result, {**{key: RESULT[key] for key in list(RESULT)[:-1]}, "stopped": "by privacy.budget", "guarantee": "none"}),
     (BenchRow, ROW),

@@ -3,7 +3,7 @@
     presets     Bench, Size, Row, RowClaim, Part: a benchmark as its YAML file has it; `load_bench`, `bench_names`
     running     BenchRun: some rows of a benchmark with some seeds; `run_bench` trains them; Job: one of its runs
     results     RowResult, RunResult; `collect` reads them; `table`, `markdown` and `document` show them
-    verdicts    Effect: a finding of the paper; EffectResult, Estimate: whether ours agrees, by its interval;
+    verdicts    Effect: a finding of the paper; EffectResult, MeanOverSeeds: whether ours agrees, by its interval;
                 `effect_results`, `summarise`
     documents   `publish`, `write_published`, `read_published`: results without runs
     demo        `demo_run` and `story`: the benchmark of `sotto demo`, and its results in words
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sottovoce.bench.benchmark import prepare_corpora, run_bench, train_rows
     from sottovoce.bench.demo_story import demo_run, story
     from sottovoce.bench.effects import Effect
-    from sottovoce.bench.intervals import Counts, Estimate, estimate
+    from sottovoce.bench.intervals import Counts, MeanOverSeeds, estimate
     from sottovoce.bench.plan import BenchRun, Job
     from sottovoce.bench.preset import Bench, Part, Row, RowClaim, Size, bench_names, load_bench
     from sottovoce.bench.published import publish, read_published, write_published
@@ -43,8 +43,8 @@ __all__ = [
     "Counts",
     "Effect",
     "EffectResult",
-    "Estimate",
     "Job",
+    "MeanOverSeeds",
     "Part",
     "Row",
     "RowClaim",
@@ -80,7 +80,7 @@ __getattr__ = lazy_names(
         "bench_costs": "RowCost row_costs",
         "demo_story": "demo_run story",
         "effects": "Effect",
-        "intervals": "Counts Estimate estimate",
+        "intervals": "Counts MeanOverSeeds estimate",
         "plan": "BenchRun Job",
         "preset": "Bench Part Row RowClaim Size bench_names load_bench",
         "published": "publish read_published write_published",

@@ -91,7 +91,7 @@ def _resamples(part: str, speakers: int) -> npt.NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeanOverSeeds:
     """A figure over seeds: in percent or points, or a logarithm of a ratio; the half-width of its 95 % interval."""
 
     seeds: Mapping[int, float]  # the figure of each seed alone
@@ -124,7 +124,7 @@ class Estimate:
 Term = tuple[float, Mapping[int, Counts]]  # a weight, and the counts of a row by seed
 
 
-def estimate(terms: Sequence[Term], scale: Scale = "points") -> Estimate | None:
+def estimate(terms: Sequence[Term], scale: Scale = "points") -> MeanOverSeeds | None:
     """Return the weighted sum over rows, by the seeds that all of them have; None where they share none.
 
     `points` adds up WERs in percent, `relative` their logarithms. Deterministic.
@@ -138,10 +138,10 @@ def estimate(terms: Sequence[Term], scale: Scale = "points") -> Estimate | None:
         axis=1,
     )
     fewest = min(counts[seed].speakers for _, counts in terms for seed in seeds)
-    return Estimate(figures, _half_width(np.array(list(figures.values())), resampled, fewest), scale)
+    return MeanOverSeeds(figures, _half_width(np.array(list(figures.values())), resampled, fewest), scale)
 
 
-def wer_estimate(counts: Mapping[int, Counts]) -> Estimate | None:
+def wer_estimate(counts: Mapping[int, Counts]) -> MeanOverSeeds | None:
     """Return the WER of one row in percent."""
     return estimate([(1.0, counts)])
 

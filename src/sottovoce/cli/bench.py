@@ -112,7 +112,7 @@ def run(
     keep_document(chosen)
     if report is not None:
         from sottovoce.reports.page import report as write_report
-        from sottovoce.reports.sections.effects import effects_section
+        from sottovoce.reports.sections.effect_figures import effects_section
 
         title, section_of = f"{name}: {chosen.bench.about}", effects_section(chosen.size, shown)
         write_report(folders, report, title=title, lead=[chosen.size.note], sections=[section_of])
