@@ -9,7 +9,6 @@ from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import Mark
 from sottovoce.runs.documents import (
     BenchRow,
-    BestEvaluations,
     Checkpoint,
     ClaimedEpsilon,
     Done,
@@ -55,7 +54,6 @@ DOCUMENTS = [
     (Checkpoint, COUNTERS),
     (Checkpoint, {**COUNTERS, "ledger": {"lines": 5, "head": "f" * 64}}),
     (Evaluations, {"dev": EVALUATION, "home/test": EVALUATION}),
-    (BestEvaluations, {"dev": EVALUATION}),
     (Result, RESULT),
     (Result, {**{key: RESULT[key] for key in list(RESULT)[:-1]}, "stopped": "by privacy.budget", "guarantee": "none"}),
     (BenchRow, ROW),
