@@ -4,14 +4,14 @@ import pytest
 
 from bench_counts import results, run_result
 from sottovoce.bench.effects import Effect, Series
-from sottovoce.bench.intervals import Estimate
+from sottovoce.bench.intervals import MeanOverSeeds
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import bench_names, load_bench
 from sottovoce.bench.result_tables import effect_table, footnotes, interval_note, section
 from sottovoce.bench.results import row_result
 from sottovoce.bench.summary import counts_line, summarise, summary_document, summary_section, summary_table
 from sottovoce.bench.verdicts import EffectResult, effect_results, reproduced
-from sottovoce.reports.sections.effects import effects_section
+from sottovoce.reports.sections.effect_figures import effects_section
 
 EFFECT = Effect(name="more noise is worse", contrast={"a": 1, "b": -1})
 WERS = {
@@ -37,7 +37,7 @@ def test_the_papers_own_numbers_show_its_effects(name):
 def verdict(low, high, seeds=3, **options):
     middle, half = (low + high) / 2, (high - low) / 2
     effect = EFFECT.model_copy(update=options)
-    return EffectResult(effect, Estimate(dict.fromkeys(range(seeds), middle), half), {}, None)
+    return EffectResult(effect, MeanOverSeeds(dict.fromkeys(range(seeds), middle), half), {}, None)
 
 
 def test_a_verdict_needs_the_whole_interval_and_two_seeds():
@@ -48,7 +48,7 @@ def test_a_verdict_needs_the_whole_interval_and_two_seeds():
     assert verdict(0.1, 4, seeds=1).verdict == "one seed"
     assert verdict(-0.1, 4, seeds=1).words == "one seed: cannot tell over speakers alone"
     assert EffectResult(EFFECT, None, {}, 1.0).words == "not run"
-    assert EffectResult(EFFECT, Estimate({0: 1.0, 1: 1.0}, None), {}, None).verdict == "cannot tell"
+    assert EffectResult(EFFECT, MeanOverSeeds({0: 1.0, 1: 1.0}, None), {}, None).verdict == "cannot tell"
 
 
 def test_no_difference_is_an_interval_inside_the_margin():

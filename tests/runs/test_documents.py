@@ -24,6 +24,8 @@ SPEAKERS = {
     "mean_wer": 0.25,
     "wer_quantiles": {"0.5": 0.25},
     "wer": {"eve": 0.25},
+    "word_edits": {"eve": 2},
+    "words": {"eve": 8},
     "worst": [{"speaker": "eve", **SCORES}],
 }
 EVALUATION = {

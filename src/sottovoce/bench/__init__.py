@@ -4,7 +4,7 @@
     running     BenchRun: some rows of a benchmark with some seeds; `run_bench` trains them; Job: one of its runs;
                 PlanPart: every nth run of a plan; PlanCost: what is left of a plan, and `plan_cost`, its time and disk
     results     RowResult, RunResult; `collect` reads them; `table`, `markdown` and `document` show them
-    verdicts    Effect: a finding of the paper; EffectResult, Estimate: whether ours agrees, by its interval;
+    verdicts    Effect: a finding of the paper; EffectResult, MeanOverSeeds: whether ours agrees, by its interval;
                 `effect_results`, `summarise`
     documents   `publish`, `write_published`, `read_published`: results without runs
     demo        `demo_run` and `story`: the benchmark of `sotto demo`, and its results in words
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sottovoce.bench.benchmark import prepare_corpora, run_bench, train_rows
     from sottovoce.bench.demo_story import demo_run, story
     from sottovoce.bench.effects import Effect
-    from sottovoce.bench.intervals import Counts, Estimate, estimate
+    from sottovoce.bench.intervals import Counts, MeanOverSeeds, estimate
     from sottovoce.bench.plan import BenchRun, Job
     from sottovoce.bench.preset import Bench, Part, Row, RowClaim, Size, bench_names, load_bench
     from sottovoce.bench.published import publish, read_published, write_published
@@ -46,8 +46,8 @@ __all__ = [
     "Counts",
     "Effect",
     "EffectResult",
-    "Estimate",
     "Job",
+    "MeanOverSeeds",
     "Part",
     "PlanCost",
     "PlanPart",
@@ -87,7 +87,7 @@ __getattr__ = lazy_names(
         "bench_plan_costs": "PlanCost plan_cost",
         "demo_story": "demo_run story",
         "effects": "Effect",
-        "intervals": "Counts Estimate estimate",
+        "intervals": "Counts MeanOverSeeds estimate",
         "plan": "BenchRun Job",
         "preset": "Bench Part Row RowClaim Size bench_names load_bench",
         "published": "publish read_published write_published",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sottovoce.bench.intervals import Estimate
+from sottovoce.bench.intervals import MeanOverSeeds
 from sottovoce.bench.machine_notes import machine_notes, machines_of_row
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import Size
@@ -45,7 +45,7 @@ def _printed(percent: float) -> str:
     return f"{percent:.1f}" if percent == round(percent, 1) else f"{percent:g}"
 
 
-def percent(estimate: Estimate) -> str:
+def percent(estimate: MeanOverSeeds) -> str:
     """Return a WER in percent with the half-width of its interval: 42.1 ± 2.3."""
     return f"{estimate.value:.1f}" if estimate.half is None else f"{estimate.value:.1f} ± {estimate.half:.1f}"
 
@@ -66,7 +66,7 @@ def effect_value(effect: EffectResult) -> str:
     return f"{ours.value:+.0f} %{ends}"
 
 
-def points(estimate: Estimate) -> str:
+def points(estimate: MeanOverSeeds) -> str:
     """Return a difference in points with the half-width of its interval: +8.7 ± 2.1 points."""
     within = "" if estimate.half is None else f" ± {estimate.half:.1f}"
     return f"{estimate.value:+.1f}{within} points"
@@ -179,7 +179,7 @@ def _row_document(size: Size, result: RowResult) -> dict[str, Any]:
     }
 
 
-def _estimate_document(estimate: Estimate) -> dict[str, Any]:
+def _estimate_document(estimate: MeanOverSeeds) -> dict[str, Any]:
     """Return an estimate in percent or points: the mean over seeds, the ends of its interval, each seed."""
     interval = estimate.interval
     return {

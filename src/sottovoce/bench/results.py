@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sottovoce.bench.intervals import Counts, Estimate, wer_estimate
+from sottovoce.bench.intervals import Counts, MeanOverSeeds, wer_estimate
 from sottovoce.bench.plan import BenchRun, Job, configure
 from sottovoce.bench.preset import Bench, Row, RowClaim, Size
 from sottovoce.bench.run import best_evaluations_of, evaluations_of, is_done
@@ -76,12 +76,12 @@ class RowResult:
         return [claimed(self.config, claim) for claim in self.claimed_at]
 
     @cached_property
-    def wer(self) -> Mapping[str, Estimate]:
+    def wer(self) -> Mapping[str, MeanOverSeeds]:
         """The WER of the last model in percent, by dev, test, or the name of another part."""
         return self._estimates(best=False)
 
     @cached_property
-    def best_wer(self) -> Mapping[str, Estimate]:
+    def best_wer(self) -> Mapping[str, MeanOverSeeds]:
         """The WER of the best model on dev, by the same names."""
         return self._estimates(best=True)
 
@@ -104,7 +104,7 @@ class RowResult:
         """The folders of the runs."""
         return [run.folder for run in self.runs if run.folder is not None]
 
-    def _estimates(self, *, best: bool) -> dict[str, Estimate]:
+    def _estimates(self, *, best: bool) -> dict[str, MeanOverSeeds]:
         estimates = {label: wer_estimate(self.counts(label, best=best)) for label in ("dev", "test", *self.row.also)}
         return {label: found for label, found in estimates.items() if found is not None}
 

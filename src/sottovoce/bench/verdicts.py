@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sottovoce.bench.effects import Effect
-from sottovoce.bench.intervals import Estimate, estimate
+from sottovoce.bench.intervals import MeanOverSeeds, estimate
 from sottovoce.bench.results import RowResult
 
 Verdict = Literal["agrees", "disagrees", "cannot tell", "one seed", "not run"]
@@ -30,8 +30,8 @@ class EffectResult:
     """One effect: ours with its interval, on the set that decides and on others; the paper's; the verdict."""
 
     effect: Effect
-    ours: Estimate | None  # None: not all rows have run
-    elsewhere: dict[str, Estimate]  # on dev or test, where that does not decide
+    ours: MeanOverSeeds | None  # None: not all rows have run
+    elsewhere: dict[str, MeanOverSeeds]  # on dev or test, where that does not decide
     paper: float | None  # None: it does not print all numbers
 
     @property
@@ -47,7 +47,7 @@ class EffectResult:
         return "not run" if self.ours is None else in_words(self.ours, self.effect.within)
 
 
-def in_words(ours: Estimate, within: float | None = None) -> str:
+def in_words(ours: MeanOverSeeds, within: float | None = None) -> str:
     """Return the verdict of an interval as people read it."""
     said = interval_says(ours, within)
     if len(ours.seeds) > 1:
@@ -55,7 +55,7 @@ def in_words(ours: Estimate, within: float | None = None) -> str:
     return f"one seed: {'cannot tell' if said == 'cannot tell' else said} over speakers alone"
 
 
-def interval_says(ours: Estimate, within: float | None = None) -> Literal["agrees", "disagrees", "cannot tell"]:
+def interval_says(ours: MeanOverSeeds, within: float | None = None) -> Literal["agrees", "disagrees", "cannot tell"]:
     """Return what an interval says of an effect, whether or not it covers seeds."""
     if ours.interval is None:
         return "cannot tell"

@@ -210,7 +210,7 @@ def _show_all(chosen: "Sequence[BenchRun]", results: Path | None, report: Path |
         keep_document(one)
         if report is not None:
             from sottovoce.reports.page import report as write_report
-            from sottovoce.reports.sections.effects import effects_section
+            from sottovoce.reports.sections.effect_figures import effects_section
 
             title, section_of = f"{one.name}: {one.bench.about}", effects_section(one.size, shown)
             write_report(folders, report, title=title, lead=[one.size.note], sections=[section_of])

@@ -45,7 +45,7 @@ def demo(
     from sottovoce.bench.results import collect, describe_runs
     from sottovoce.reports.markdown import write_section
     from sottovoce.reports.page import report
-    from sottovoce.reports.sections.effects import effects_section
+    from sottovoce.reports.sections.effect_figures import effects_section
 
     run = demo_run(out=out, seeds=seeds, uniform=uniform)
     if dry_run:

@@ -31,7 +31,8 @@ def _norms(group: RunGroup) -> Norms:
     norms: dict[str, dict[int, float]] = {}
     for line in group.first.steps:
         for layer, norm in (line.get("layer_gradient_norms") or {}).items():
-            norms.setdefault(layer, {})[int(line["step"])] = float(norm)
+            if norm > 0:  # layer drop leaves a layer out of some steps
+                norms.setdefault(layer, {})[int(line["step"])] = float(norm)
     return norms if any(len(over_steps) > 1 for over_steps in norms.values()) else {}
 
 

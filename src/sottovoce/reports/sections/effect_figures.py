@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from sottovoce.bench.effects import Series
-from sottovoce.bench.intervals import Estimate
+from sottovoce.bench.intervals import MeanOverSeeds
 from sottovoce.bench.preset import Size
 from sottovoce.bench.result_tables import EFFECT_HEADER, effect_table, interval_note
 from sottovoce.bench.results import RowResult
@@ -128,7 +128,7 @@ def _height(lines: int) -> float:
     return (_AROUND_INCHES + _LINE_INCHES * lines) / WIDE[1]
 
 
-def _draw_estimate(axes: Axes, estimate: Estimate, place: float, colour: str) -> None:
+def _draw_estimate(axes: Axes, estimate: MeanOverSeeds, place: float, colour: str) -> None:
     if estimate.interval is not None:
         axes.plot(estimate.interval, [place, place], color=colour, linewidth=2, solid_capstyle="butt")
     axes.plot([estimate.value], [place], "o", color=colour, markersize=5)
