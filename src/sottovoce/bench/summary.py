@@ -12,6 +12,7 @@ from sottovoce.bench.result_tables import effect_document, effect_paper, effect_
 from sottovoce.bench.results import RowResult, collect
 from sottovoce.bench.verdicts import RULE, EffectResult, Reproduced, effect_results, reproduced
 
+OVERVIEW_HEADER = ("benchmark", "result of the paper", "in the paper", "reproduced in miniature", "effects that agree")
 HEADER = ("benchmark", "reproduced", "effect", "seeds", "ours", "on", "paper", "verdict")
 
 
@@ -19,9 +20,19 @@ HEADER = ("benchmark", "reproduced", "effect", "seeds", "ours", "on", "paper", "
 class BenchSummary:
     """The effects of one benchmark."""
 
-    name: str
-    about: str
+    run: BenchRun
+    results: Sequence[RowResult]
     effects: Sequence[EffectResult]
+
+    @property
+    def name(self) -> str:
+        """The benchmark's name."""
+        return self.run.name
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a row of it has results."""
+        return any(result.runs for result in self.results)
 
     @property
     def reproduced(self) -> Reproduced:
@@ -47,7 +58,20 @@ def summarise(
 
 
 def _summary(run: BenchRun, results: Sequence[RowResult]) -> BenchSummary:
-    return BenchSummary(run.name, run.bench.about, effect_results(run.size.effects, results))
+    return BenchSummary(run, results, effect_results(run.size.effects, results))
+
+
+def overview_table(summaries: Iterable[BenchSummary]) -> list[list[str]]:
+    """Return the rows of a table with the columns of OVERVIEW_HEADER: one for each benchmark."""
+    return [
+        [one.name, one.run.bench.about, one.run.bench.source, one.reproduced, _agreeing(one.effects)]
+        for one in summaries
+    ]
+
+
+def _agreeing(effects: Sequence[EffectResult]) -> str:
+    agreeing = sum(effect.verdict == "agrees" for effect in effects)
+    return f"{agreeing} of {len(effects)}" if effects else "-"
 
 
 def summary_table(summaries: Iterable[BenchSummary]) -> list[list[str]]:
@@ -79,7 +103,7 @@ def summary_document(summaries: Iterable[BenchSummary]) -> dict[str, Any]:
         "rule": RULE,
         "benchmarks": {
             one.name: {
-                "about": one.about,
+                "about": one.run.bench.about,
                 "reproduced": one.reproduced,
                 "effects": [effect_document(effect) for effect in one.effects],
             }
@@ -90,5 +114,11 @@ def summary_document(summaries: Iterable[BenchSummary]) -> dict[str, Any]:
 
 def summary_section(summaries: Sequence[BenchSummary], command: str) -> str:
     """Return the section of a Markdown file that holds the table, and the command that made it."""
-    parts = [f"{counts_line(summaries)} {RULE} `{command}`", markdown_table(HEADER, summary_table(summaries))]
-    return "\n\n".join(parts) + "\n"
+    ran = [one for one in summaries if one.has_run]
+    parts = [
+        f"{counts_line(summaries)} {RULE} `{command}`",
+        markdown_table(OVERVIEW_HEADER, overview_table(summaries)),
+        "Every effect of the benchmarks that have run:" if ran else "",
+        markdown_table(HEADER, summary_table(ran)) if ran else "",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, MaxRejectedOrUsual, Workers
+from sottovoce.cli.bench_results import SUMMARY, print_results, section_name, show_all, write_summary
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from sottovoce.bench.plan import BenchRun
-    from sottovoce.bench.preset import Bench, Size
-    from sottovoce.bench.results import RowResult
+    from sottovoce.bench.preset import Bench
     from sottovoce.bench.scheduling import PlanPart
     from sottovoce.cli.training_display import TrainingDisplay
     from sottovoce.runs.display import MakeDisplay
@@ -58,7 +58,6 @@ From = Annotated[
     Path | None, typer.Option("--from", help="Read a folder that `sotto bench export` has written, instead of runs.")
 ]
 RESULTS = Path("runs/bench")
-DOCUMENTS = "results"  # below --out: the documents of the benchmarks that have run
 _SIZES: tuple[SizeName, ...] = ("mini", "paper")
 
 
@@ -125,6 +124,7 @@ def run(
     Example: sotto bench run --all --dry-run
     """
     from sottovoce.bench.scheduling import PlanPart
+    from sottovoce.workers import leads
 
     chosen = _chosen(name, all_of_them, size, rows, seeds, out, settings)
     _require_whole(results, report, chosen, rows=rows, part=part)
@@ -145,8 +145,8 @@ def run(
         wait=not no_wait,
         estimated=all_of_them,
     )
-    if not prepare_only:
-        _show_all(chosen, results, report, as_json=as_json)
+    if not prepare_only and leads():
+        show_all(chosen, results, report, as_json=as_json)
 
 
 def _chosen(
@@ -188,55 +188,6 @@ def _require_whole(
                 )
 
 
-def section_name(chosen: "BenchRun") -> str:
-    """Return the section of a Markdown file that holds the table of a benchmark."""
-    return " ".join(["bench", chosen.name, *(f"--set {setting}" for setting in chosen.settings)])
-
-
-def _show_all(chosen: "Sequence[BenchRun]", results: Path | None, report: Path | None, *, as_json: bool) -> None:
-    """Print the tables, and write them where that was asked for (rank 0)."""
-    from sottovoce.bench.results import collect, describe_runs
-    from sottovoce.workers import leads
-
-    if not leads():
-        return
-    documents = {}
-    for one in chosen:
-        shown, folders = collect(one), describe_runs(one)
-        if as_json:
-            documents[one.name] = document_of(one, shown)
-        else:
-            print_results(one, shown, as_json=False)
-        keep_document(one)
-        if report is not None:
-            from sottovoce.reports.page import report as write_report
-            from sottovoce.reports.sections.effect_figures import effects_section
-
-            title, section_of = f"{one.name}: {one.bench.about}", effects_section(one.size, shown)
-            write_report(folders, report, title=title, lead=[one.size.note], sections=[section_of])
-            note(f"The page is {report}.")
-        if results is not None:
-            from sottovoce.bench.result_tables import section
-            from sottovoce.reports.markdown import write_section
-
-            write_section(results, section_name(one), section(one, shown, _command(one)))
-            note(f"The table is in {results}.")
-    if as_json:
-        print_json(documents if len(chosen) > 1 else next(iter(documents.values())))
-
-
-def document_of(chosen: "BenchRun", shown: "Sequence[RowResult]") -> dict[str, object]:
-    """Return the results of a benchmark as one JSON document."""
-    from sottovoce.bench.result_tables import document
-
-    return document(chosen, shown)
-
-
-def _command(chosen: "BenchRun") -> str:
-    settings = "".join(f" --set {setting}" for setting in chosen.settings)
-    return f"sotto bench run {chosen.name} --size {chosen.size_name}{seeds_option(len(chosen.seeds))}{settings}"
-
-
 @app.command()
 def show(
     name: Name,
@@ -253,13 +204,18 @@ def show(
     Example: sotto bench show dp-results --size paper
     """
     from sottovoce.bench.published import published_results, read_published
+    from sottovoce.bench.result_tables import document
     from sottovoce.bench.results import collect
 
     chosen = _choose(name, size, rows, seeds, out, settings)
     if documents is None:
-        print_results(chosen, collect(chosen), as_json=as_json)
-        return
-    print_results(chosen, published_results(chosen, read_published(documents).get((name, size))), as_json=as_json)
+        shown = collect(chosen)
+    else:
+        shown = published_results(chosen, read_published(documents).get((name, size)))
+    if as_json:
+        print_json(document(chosen, shown))
+    else:
+        print_results(chosen, shown)
 
 
 @app.command()
@@ -299,12 +255,14 @@ def summary(
 ) -> None:
     """Print every effect of all benchmarks: ours with its interval, the paper's, the verdict. Nothing is trained.
 
+    --results writes the table into a Markdown file, and renews the sections that `sotto bench run` has written there.
+
     Example: sotto bench summary --from docs/results --results docs/results.md
     """
-    from sottovoce.bench.summary import HEADER, counts_line, summarise, summary_document, summary_section, summary_table
+    from sottovoce.bench.summary import HEADER, counts_line, summarise, summary_document, summary_table
     from sottovoce.bench.verdicts import RULE
 
-    require_places(results, "bench summary", None)
+    require_places(results, SUMMARY, None)
     found = summarise(size, seeds, out, documents)
     if as_json:
         print_json(summary_document(found))
@@ -312,13 +270,7 @@ def summary(
         print_table("", list(HEADER), summary_table(found), text_columns=3)
         note(f"{counts_line(found)} {RULE}")
     if results is not None:
-        from sottovoce.reports.markdown import write_section
-
-        source = (
-            f" --out {out}" if documents is None and out != RESULTS else f" --from {documents}" if documents else ""
-        )
-        write_section(results, "bench summary", summary_section(found, f"sotto bench summary{source} --seeds {seeds}"))
-        note(f"The table is in {results}.")
+        write_summary(found, results, f"sotto bench summary{f' --from {documents}' if documents else ''}")
 
 
 def _choose(
@@ -342,19 +294,6 @@ def require_places(results: Path | None, section_name: str, report: Path | None)
         from sottovoce.reports.page import require_page
 
         require_page(report)
-
-
-def keep_document(chosen: "BenchRun") -> None:
-    """Write OUT/results/NAME-SIZE.json: all rows that have run, with these seeds and those of an earlier document."""
-    from dataclasses import replace
-
-    from sottovoce.bench.published import kept_seeds, publish, write_published
-    from sottovoce.bench.results import collect
-
-    folder = chosen.out / DOCUMENTS
-    seeds = sorted({*chosen.seeds, *kept_seeds(folder, chosen.name, chosen.size_name)})
-    everything = replace(chosen, rows=chosen.size.rows, seeds=seeds)
-    write_published(publish(everything, collect(everything)), folder)
 
 
 def prepare_and_train(
@@ -393,65 +332,3 @@ def _labelled_display(label: str) -> "TrainingDisplay":
     from sottovoce.cli.training_display import TrainingDisplay
 
     return TrainingDisplay(label)
-
-
-def print_results(chosen: "BenchRun", shown: "Sequence[RowResult]", *, as_json: bool) -> None:
-    """Print our results beside the paper's."""
-    from sottovoce.bench.result_tables import (
-        EFFECT_HEADER,
-        EPSILON_NOTE,
-        HEADER,
-        document,
-        effect_table,
-        footnotes,
-        interval_note,
-        table,
-    )
-    from sottovoce.bench.verdicts import effect_results
-
-    bench, size = chosen.bench, chosen.size
-    if as_json:
-        print_json(document(chosen, shown))
-        return
-    print_table(f"{bench.about} ({bench.source})", list(HEADER), table(shown))
-    if chosen.settings_note:
-        note(chosen.settings_note)
-    for line in footnotes(shown):
-        note(line)
-    if explained := interval_note(shown):
-        note(explained)
-    if effects := effect_results(size.effects, shown):
-        print_table("effects of the paper, in its direction where positive", list(EFFECT_HEADER), effect_table(effects))
-    note("Ours and the paper's WERs are of different models on different data: compare the order of the rows.")
-    if any(result.epsilon.tightest is not None or result.claims for result in shown):
-        note(EPSILON_NOTE)
-    _print_paper(size, shown)
-    note(f"The paper finds: {bench.finding}")
-    if size.note:
-        note(size.note)
-
-
-def _print_paper(size: "Size", shown: "Sequence[RowResult]") -> None:
-    """Print the epsilons that the paper prints, and name the settings that it does not print."""
-    from sottovoce.bench.result_tables import printed_claims
-
-    claims = printed_claims(size)
-    if claims:
-        lines = [
-            [
-                f"{row.sigma_dp:g}",
-                f"{row.cohort_size:,} of {row.population:,}",
-                f"{row.central_steps:,}",
-                f"{row.epsilon:g}",
-            ]
-            for row in claims
-        ]
-        header = ["sigma_dp", "S of K", "T", "paper: epsilon"]
-        print_table("claims of the paper: accounting only (ours beside them: sotto privacy table)", header, lines, 0)
-    if unstated := sorted({key for result in shown for key in size.unstated_in(result.row)}):
-        note(f"Not printed by the paper, chosen by us in some rows: {', '.join(unstated)}.")
-
-
-def seeds_option(seeds: int) -> str:
-    """Return the option that repeats a command with this many seeds; nothing for the default."""
-    return "" if seeds == 1 else f" --seeds {seeds}"

@@ -6,15 +6,8 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, DryRun, Workers
-from sottovoce.cli.bench import (
-    Results,
-    Seeds,
-    keep_document,
-    prepare_and_train,
-    print_results,
-    require_places,
-    seeds_option,
-)
+from sottovoce.cli.bench import Results, Seeds, prepare_and_train, require_places
+from sottovoce.cli.bench_results import keep_document, print_results, seeds_option
 from sottovoce.cli.console import note, print_json
 
 
@@ -61,7 +54,7 @@ def demo(
     shown = collect(run)
     sentences = story(shown, run.size.effects)
     if not as_json:  # before the page, which may fail on a full disk
-        print_results(run, shown, as_json=False)
+        print_results(run, shown)
     for sentence in sentences:
         note(sentence)
     keep_document(run)

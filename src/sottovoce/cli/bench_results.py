@@ -1,0 +1,152 @@
+"""The results of benchmarks on the screen and in files: tables, verdicts, Markdown sections, pages, documents."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sottovoce.cli.console import note, print_json, print_table
+
+if TYPE_CHECKING:
+    from sottovoce.bench.plan import BenchRun
+    from sottovoce.bench.preset import Size
+    from sottovoce.bench.results import RowResult
+    from sottovoce.bench.summary import BenchSummary
+
+SUMMARY = "bench summary"  # the section of a Markdown file that holds the table of all benchmarks
+DOCUMENTS = "results"  # below --out: the documents of the benchmarks that have run
+
+
+def show_all(chosen: "Sequence[BenchRun]", results: Path | None, report: Path | None, *, as_json: bool) -> None:
+    """Print the tables and keep the results as documents; write a section or a page where that was asked for."""
+    from sottovoce.bench.result_tables import document
+    from sottovoce.bench.results import collect, describe_runs
+
+    documents = {}
+    for run in chosen:
+        shown, folders = collect(run), describe_runs(run)
+        if as_json:
+            documents[run.name] = document(run, shown)
+        else:
+            print_results(run, shown)
+        keep_document(run)
+        if report is not None:
+            _write_page(run, shown, folders, report)
+        if results is not None:
+            write_results(run, shown, results, _command(run))
+    if as_json:
+        print_json(documents if len(chosen) > 1 else next(iter(documents.values())))
+
+
+def write_results(run: "BenchRun", shown: "Sequence[RowResult]", results: Path, command: str) -> None:
+    """Write the tables of a benchmark into their section of a Markdown file."""
+    from sottovoce.bench.result_tables import section
+    from sottovoce.reports.markdown import write_section
+
+    write_section(results, section_name(run), section(run, shown, command))
+    note(f"The table of {run.name} is in {results}.")
+
+
+def write_summary(found: "Sequence[BenchSummary]", results: Path, command: str) -> None:
+    """Write the table of all benchmarks into its section, and renew the sections that the file has of single ones."""
+    from sottovoce.bench.summary import summary_section
+    from sottovoce.reports.markdown import has_section, write_section
+
+    write_section(results, SUMMARY, summary_section(found, command))
+    for one in found:
+        if one.has_run and has_section(results, section_name(one.run)):
+            write_results(one.run, one.results, results, _command(one.run))
+    note(f"The table is in {results}.")
+
+
+def _write_page(run: "BenchRun", shown: "Sequence[RowResult]", folders: Sequence[Path], report: Path) -> None:
+    from sottovoce.reports.page import report as write_report
+    from sottovoce.reports.sections.effect_figures import effects_section
+
+    title = f"{run.name}: {run.bench.about}"
+    write_report(folders, report, title=title, lead=[run.size.note], sections=[effects_section(run.size, shown)])
+    note(f"The page is {report}.")
+
+
+def section_name(run: "BenchRun") -> str:
+    """Return the section of a Markdown file that holds the table of a benchmark."""
+    return " ".join(["bench", run.name, *(f"--set {setting}" for setting in run.settings)])
+
+
+def _command(run: "BenchRun") -> str:
+    settings = "".join(f" --set {setting}" for setting in run.settings)
+    return f"sotto bench run {run.name} --size {run.size_name}{seeds_option(len(run.seeds))}{settings}"
+
+
+def keep_document(run: "BenchRun") -> None:
+    """Write OUT/results/NAME-SIZE.json: all rows that have run, with these seeds and those of an earlier document.
+
+    Runs with --set are other results than the benchmark's: nothing is kept of them.
+    """
+    from sottovoce.bench.published import kept_seeds, publish, write_published
+    from sottovoce.bench.results import collect
+
+    if run.settings:
+        return
+    folder = run.out / DOCUMENTS
+    seeds = sorted({*run.seeds, *kept_seeds(folder, run.name, run.size_name)})
+    everything = replace(run, rows=run.size.rows, seeds=seeds)
+    write_published(publish(everything, collect(everything)), folder)
+
+
+def print_results(run: "BenchRun", shown: "Sequence[RowResult]") -> None:
+    """Print our results beside the paper's."""
+    from sottovoce.bench.result_tables import (
+        EFFECT_HEADER,
+        EPSILON_NOTE,
+        HEADER,
+        effect_table,
+        footnotes,
+        interval_note,
+        table,
+    )
+    from sottovoce.bench.verdicts import effect_results
+
+    bench, size = run.bench, run.size
+    print_table(f"{bench.about} ({bench.source})", list(HEADER), table(shown))
+    if run.settings_note:
+        note(run.settings_note)
+    for line in footnotes(shown):
+        note(line)
+    if explained := interval_note(shown):
+        note(explained)
+    if effects := effect_results(size.effects, shown):
+        print_table("effects of the paper, in its direction where positive", list(EFFECT_HEADER), effect_table(effects))
+    note("Ours and the paper's WERs are of different models on different data: compare the order of the rows.")
+    if any(result.epsilon.tightest is not None or result.claims for result in shown):
+        note(EPSILON_NOTE)
+    _print_paper(size, shown)
+    note(f"The paper finds: {bench.finding}")
+    if size.note:
+        note(size.note)
+
+
+def _print_paper(size: "Size", shown: "Sequence[RowResult]") -> None:
+    """Print the epsilons that the paper prints, and name the settings that it does not print."""
+    from sottovoce.bench.result_tables import printed_claims
+
+    claims = printed_claims(size)
+    if claims:
+        lines = [
+            [
+                f"{row.sigma_dp:g}",
+                f"{row.cohort_size:,} of {row.population:,}",
+                f"{row.central_steps:,}",
+                f"{row.epsilon:g}",
+            ]
+            for row in claims
+        ]
+        header = ["sigma_dp", "S of K", "T", "paper: epsilon"]
+        print_table("claims of the paper: accounting only (ours beside them: sotto privacy table)", header, lines, 0)
+    if unstated := sorted({key for result in shown for key in size.unstated_in(result.row)}):
+        note(f"Not printed by the paper, run by us in some rows: {', '.join(unstated)}.")
+
+
+def seeds_option(seeds: int) -> str:
+    """Return the option that repeats a command with this many seeds; nothing for the default."""
+    return "" if seeds == 1 else f" --seeds {seeds}"
