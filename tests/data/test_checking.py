@@ -7,7 +7,7 @@ import pytest
 from conftest import write_audio
 from sottovoce.data.corpora import published
 from sottovoce.data.corpora.checking import Verdict, check_commonvoice, check_librispeech, require_complete
-from sottovoce.data.corpora.published import COMMON_VOICE, LIBRISPEECH, Archive, Language, Subset
+from sottovoce.data.corpora.download_figures import COMMON_VOICE, LIBRISPEECH, Archive, Language, Subset
 from sottovoce.errors import DataError
 
 CONTENT = b"an archive"

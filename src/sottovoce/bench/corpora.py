@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sottovoce.bench.locks import Say, lock_path, look_anew, silent, waiting_for
 from sottovoce.bench.preset import Part, Size
-from sottovoce.data.preparation import MAX_REJECTED, Request, prepare
+from sottovoce.data.preparation import MAX_REJECTED, prepare
 from sottovoce.data.selection import Selection
 from sottovoce.data.splits import split_by_column
 from sottovoce.data.store import Store
@@ -46,13 +46,22 @@ def prepare_parts(
             with waiting_for(lock_path(out, path.name), f"the corpus {corpus}", say):
                 look_anew(path.parent)
                 if not path.exists():
-                    prepare(size.corpora[corpus], path, max_rejected=max_rejected, workers=workers, progress=progress)
+                    request = size.request(corpus)
+                    prepare(
+                        request.corpus,
+                        path,
+                        joining=request.joining,
+                        unknown_letters=request.unknown_letters,
+                        max_rejected=max_rejected,
+                        workers=workers,
+                        progress=progress,
+                    )
     return {name: selection for name in names if (selection := find_part(size, name, out, make=True)) is not None}
 
 
 def store_path(size: Size, corpus: str, out: Path) -> Path:
     """Return where the store of a corpus is, or would be."""
-    return out / "corpora" / f"{corpus}-{Request(size.corpora[corpus]).hash[:10]}"
+    return out / "corpora" / f"{corpus}-{size.request(corpus).hash[:10]}"
 
 
 def find_part(size: Size, name: str, out: Path, *, make: bool = False) -> Selection | None:

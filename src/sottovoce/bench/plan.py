@@ -9,13 +9,14 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from sottovoce.bench.code_version import code_version
 from sottovoce.bench.corpora import find_part
-from sottovoce.bench.preset import Bench, Row, Size, SizeName, load_bench
+from sottovoce.bench.preset import CORPORA, Bench, Row, Size, SizeName, load_bench
 from sottovoce.config import Layer, Resolved, Tree, parse_setting, resolve
 from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
@@ -85,6 +86,7 @@ class BenchRun:
     seeds: Sequence[int]
     out: Path
     settings: Sequence[str] = ()  # key=value, laid over every row of `bench`
+    corpora: Path = CORPORA  # the folder of the real corpora
 
     @classmethod
     def choose(
@@ -96,16 +98,25 @@ class BenchRun:
         seeds: int = 1,
         out: Path,
         settings: Sequence[str] = (),
+        corpora: Path = CORPORA,
     ) -> "BenchRun":
         """Choose a benchmark by its name or its YAML file, some or all of its rows, and the number of seeds.
 
-        With `settings`, every row and every model that rows start from has these values, key=value: other runs.
+        With `settings`, every row and every model that rows start from has these values, key=value: other runs. Real
+        corpora are looked for in the folder `corpora`.
         """
         bench = with_settings(load_bench(name), size, settings)
         chosen = bench.size(size)
         named = chosen.rows if rows is None else [chosen.row(row) for row in rows]
         return cls(
-            name=name, bench=bench, size_name=size, rows=named, seeds=range(seeds), out=out, settings=tuple(settings)
+            name=name,
+            bench=bench,
+            size_name=size,
+            rows=named,
+            seeds=range(seeds),
+            out=out,
+            settings=tuple(settings),
+            corpora=corpora,
         )
 
     @property
@@ -113,10 +124,10 @@ class BenchRun:
         """What is different from the benchmark as it is published; empty where nothing is."""
         return f"Every row with {', '.join(self.settings)}: not the published benchmark." if self.settings else ""
 
-    @property
+    @cached_property
     def size(self) -> Size:
         """The chosen size of the benchmark."""
-        return self.bench.size(self.size_name)
+        return self.bench.size(self.size_name).in_folder(self.corpora)
 
     def jobs(self) -> list[Job]:
         """Return the runs of the rows, and of the models they start from, in the order to train them.

@@ -20,9 +20,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from sottovoce.bench.effects import Effect, Series, require_effects, require_series
 from sottovoce.config import Layer, parse_setting, parse_tree
 from sottovoce.data.corpora import AnyCorpus
+from sottovoce.data.joining import Joining
+from sottovoce.data.preparation import Request
+from sottovoce.data.spelling import REJECT, UnknownLetters
 from sottovoce.errors import ConfigError, nearest
 
 SizeName = Literal["paper", "mini"]
+CORPORA = Path("corpora")  # where presets look for real corpora
 _STRICT = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
@@ -82,6 +86,15 @@ class RowClaim(BaseModel):
     central_steps: int | None = Field(None, ge=1, description="null: as many as the row's")
 
 
+class Preparation(BaseModel):
+    """How a corpus is prepared, where that is not the usual way."""
+
+    model_config = _STRICT
+
+    joining: Joining | None = Field(None, description="join utterances of a speaker into longer ones")
+    unknown_letters: UnknownLetters = Field(REJECT, description="keep: no utterance is rejected for its characters")
+
+
 class Size(BaseModel):
     """The rows of a benchmark in one size, and their common settings and data."""
 
@@ -93,6 +106,7 @@ class Size(BaseModel):
     settings: tuple[Setting, ...] = Field((), alias="set")
     unstated: tuple[str, ...] = ()
     corpora: dict[str, AnyCorpus] = Field(default_factory=dict)
+    preparation: dict[str, Preparation] = Field(default_factory=dict, description="by corpus; others as usual")
     parts: dict[str, Part] = Field(default_factory=dict)
     models: dict[str, Row] = Field(default_factory=dict, description="seed models, by name")
     train: str | None = None
@@ -145,9 +159,9 @@ class Size(BaseModel):
 
     @model_validator(mode="after")
     def _corpora_and_claims_are_known(self) -> "Size":
-        for part in self.parts.values():
-            if part.corpus not in self.corpora:
-                raise ValueError(f"a part needs the corpus {part.corpus!r}, which does not exist")
+        for needed in [*(part.corpus for part in self.parts.values()), *self.preparation]:
+            if needed not in self.corpora:
+                raise ValueError(f"a part or a preparation needs the corpus {needed!r}, which does not exist")
         rows = {row.name: row for row in self.rows}
         for claim in self.claims:
             if claim.row not in rows:
@@ -162,6 +176,18 @@ class Size(BaseModel):
         require_effects(self.effects, sets)
         require_series(self.figures, sets)
         return self
+
+    def request(self, corpus: str) -> Request:
+        """Return what a corpus is prepared from, and how."""
+        how = self.preparation.get(corpus, Preparation())
+        return Request(self.corpora[corpus], how.joining, how.unknown_letters)
+
+    def in_folder(self, folder: Path) -> "Size":
+        """Return this size with its real corpora below another folder than `corpora`."""
+        if folder == CORPORA:
+            return self
+        moved = {name: _in_folder(corpus, folder) for name, corpus in self.corpora.items()}
+        return self.model_copy(update={"corpora": moved})
 
     def part_of(self, row: Row) -> dict[str, str | None]:
         """Return the parts that a row is trained and evaluated on; by default those of the size."""
@@ -220,6 +246,13 @@ class Bench(BaseModel):
         if "paper" not in bench.sizes:
             raise ConfigError(f"The row {row.name!r} is like {row.like!r}, which has no size `paper`.")
         return bench, bench.size("paper").row(name if colon else row.like)
+
+
+def _in_folder(corpus: AnyCorpus, folder: Path) -> AnyCorpus:
+    """Return a corpus with paths below `corpora` moved below a folder."""
+    paths = {name: path for name in type(corpus).model_fields if isinstance(path := getattr(corpus, name), Path)}
+    below = {name: path.relative_to(CORPORA) for name, path in paths.items() if path.is_relative_to(CORPORA)}
+    return corpus.model_copy(update={name: folder / path for name, path in below.items()})
 
 
 def bench_names() -> list[str]:

@@ -40,20 +40,18 @@ class BenchSummary:
         return reproduced(self.effects)
 
 
-def summarise(
-    size: SizeName, seeds: int, out: Path, documents: Path | None = None, progress: Callable[[str], None] | None = None
-) -> list[BenchSummary]:
-    """Return all benchmarks that have this size: from the runs in `out`, or from a folder of published documents."""
+def summarise(choose: Callable[[str], BenchRun], size: SizeName, documents: Path | None = None) -> list[BenchSummary]:
+    """Return all benchmarks that have this size: from runs, or from a folder of published documents.
+
+    `choose` makes the run of a benchmark from its name: with which seeds, and in which folders.
+    """
     published = None if documents is None else read_published(documents)
     summaries = []
     for name in bench_names():
-        if size not in load_bench(name).sizes:
-            continue
-        run = BenchRun.choose(name, size=size, seeds=seeds, out=out)
-        if progress is not None:
-            progress(name)
-        results = collect(run) if published is None else published_results(run, published.get((name, size)))
-        summaries.append(_summary(run, results))
+        if size in load_bench(name).sizes:
+            run = choose(name)
+            results = collect(run) if published is None else published_results(run, published.get((name, size)))
+            summaries.append(_summary(run, results))
     return summaries
 
 

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -57,7 +57,11 @@ Results = Annotated[
 From = Annotated[
     Path | None, typer.Option("--from", help="Read a folder that `sotto bench export` has written, instead of runs.")
 ]
+Corpora = Annotated[
+    Path, typer.Option("--corpora", help="The folder with LibriSpeech, cv-corpus-13.0-2023-03-09, an4, audiomnist.")
+]
 RESULTS = Path("runs/bench")
+CORPORA = Path("corpora")  # as in bench/preset.py, which takes long to load; a test compares them
 _SIZES: tuple[SizeName, ...] = ("mini", "paper")
 
 
@@ -97,6 +101,7 @@ def run(
     seeds: Seeds = 1,
     settings: Settings = None,
     out: Out = RESULTS,
+    corpora: Corpora = CORPORA,
     part: Part = None,
     no_wait: NoWait = False,
     workers: Workers = ALL_CORES,
@@ -126,7 +131,7 @@ def run(
     from sottovoce.bench.scheduling import PlanPart
     from sottovoce.workers import leads
 
-    chosen = _chosen(name, all_of_them, size, rows, seeds, out, settings)
+    chosen = _chosen(name, all_of_them, rows, Choice(size, seeds, out, corpora, tuple(settings or ())))
     _require_whole(results, report, chosen, rows=rows, part=part)
     selected = None if part is None else PlanPart.parse(part)
     if dry_run:
@@ -149,25 +154,48 @@ def run(
         show_all(chosen, results, report, as_json=as_json)
 
 
-def _chosen(
-    name: str | None,
-    all_of_them: bool,
-    size: SizeName,
-    rows: str | None,
-    seeds: int,
-    out: Path,
-    settings: list[str] | None,
-) -> "list[BenchRun]":
+class Choice(NamedTuple):
+    """What a command says about every benchmark that it is about."""
+
+    size: SizeName
+    seeds: int
+    out: Path
+    corpora: Path
+    settings: tuple[str, ...] = ()
+
+    def of(self, name: str, rows: str | None = None) -> "BenchRun":
+        """Return these rows of a benchmark, or all of them."""
+        from sottovoce.bench.plan import BenchRun
+
+        names = None if rows is None else [row.strip() for row in rows.split(";")]
+        if names is not None and not all(names):
+            raise ConfigError("Expected --rows 'NAME; NAME; ...', with names from `sotto bench show`.")
+        return BenchRun.choose(name, rows=names, **self._asdict())
+
+
+def _chosen(name: str | None, all_of_them: bool, rows: str | None, choice: Choice) -> "list[BenchRun]":
     """Return the benchmark of a name, or with --all every one that has this size."""
     from sottovoce.bench.preset import all_benches
 
     if (name is None) != all_of_them:
         raise ConfigError("Give the name of a benchmark (see `sotto bench list`), or --all.")
     if name is not None:
-        return [_choose(name, size, rows, seeds, out, settings)]
+        return [choice.of(name, rows)]
     if rows is not None:
         raise ConfigError("--all trains all rows of all benchmarks: leave out --rows.")
-    return [_choose(one, size, None, seeds, out, settings) for one, bench in all_benches() if size in bench.sizes]
+    found = [choice.of(one) for one, bench in all_benches() if choice.size in bench.sizes]
+    return [run for run in found if choice.size == "paper" or _has_corpora(run)]
+
+
+def _has_corpora(run: "BenchRun") -> bool:
+    """Return whether the corpora of a miniature can be read or made; say which benchmark is left out."""
+    try:
+        for corpus in run.size.corpora.values():
+            corpus.check()
+    except DataError as error:
+        note(f"{run.name} is left out. {error}")
+        return False
+    return True
 
 
 def _require_whole(
@@ -196,6 +224,7 @@ def show(
     seeds: Seeds = 1,
     settings: Settings = None,
     out: Out = RESULTS,
+    corpora: Corpora = CORPORA,
     documents: From = None,
     as_json: AsJson = False,
 ) -> None:
@@ -207,7 +236,7 @@ def show(
     from sottovoce.bench.result_tables import document
     from sottovoce.bench.results import collect
 
-    chosen = _choose(name, size, rows, seeds, out, settings)
+    chosen = Choice(size, seeds, out, corpora, tuple(settings or ())).of(name, rows)
     if documents is None:
         shown = collect(chosen)
     else:
@@ -225,6 +254,7 @@ def export(
     size: SizeOption = "mini",
     seeds: Seeds = 1,
     out: Out = RESULTS,
+    corpora: Corpora = CORPORA,
 ) -> None:
     """Write the results of finished runs as a small document: word errors by speaker number, epsilon, sizes.
 
@@ -236,7 +266,7 @@ def export(
     from sottovoce.bench.published import publish, require_folder, write_published
     from sottovoce.bench.results import collect
 
-    chosen = _choose(name, size, None, seeds, out)
+    chosen = Choice(size, seeds, out, corpora).of(name)
     require_folder(to)
     document = publish(chosen, collect(chosen))
     if not document.rows:
@@ -249,6 +279,7 @@ def summary(
     size: SizeOption = "mini",
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Count this many seeds of every row.")] = 3,
     out: Out = RESULTS,
+    corpora: Corpora = CORPORA,
     documents: From = None,
     results: Results = None,
     as_json: AsJson = False,
@@ -263,7 +294,7 @@ def summary(
     from sottovoce.bench.verdicts import RULE
 
     require_places(results, SUMMARY, None)
-    found = summarise(size, seeds, out, documents)
+    found = summarise(Choice(size, seeds, out, corpora).of, size, documents)
     if as_json:
         print_json(summary_document(found))
     else:
@@ -271,17 +302,6 @@ def summary(
         note(f"{counts_line(found)} {RULE}")
     if results is not None:
         write_summary(found, results, f"sotto bench summary{f' --from {documents}' if documents else ''}")
-
-
-def _choose(
-    name: str, size: SizeName, rows: str | None, seeds: int, out: Path, settings: list[str] | None = None
-) -> "BenchRun":
-    from sottovoce.bench.plan import BenchRun
-
-    names = None if rows is None else [row.strip() for row in rows.split(";")]
-    if names is not None and not all(names):
-        raise ConfigError("Expected --rows 'NAME; NAME; ...', with names from `sotto bench show`.")
-    return BenchRun.choose(name, size=size, rows=names, seeds=seeds, out=out, settings=settings or ())
 
 
 def require_places(results: Path | None, section_name: str, report: Path | None) -> None:
