@@ -74,6 +74,7 @@ FEDERATED: Mapping[str, tuple[str, ...]] = {
     "iid": ("users.iid=true",),
     "post-norm": ("model.norm=post",),
     "norm-scale": ("model.norm_scale=0.2",),
+    "relative": ("model.positions=relative", "model.max_distance=20"),
 }
 CENTRAL: Mapping[str, tuple[str, ...]] = {
     "central-lars": ("central.optimizer={name: lars}",),
