@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from sottovoce.data.batching import cut_by_budget
+from sottovoce.data.batching import cut_with_padding
 from sottovoce.features.logmel import FRAMES_PER_SECOND
 from sottovoce.randomness import stream
 
@@ -26,7 +26,7 @@ def epoch_of_steps(
     order = np.argsort(-jittered, kind="stable")
     # Jitter leaves lengths only roughly sorted: the longest remaining utterance bounds each micro-batch.
     longest = np.maximum.accumulate(frames[order][::-1])[::-1]
-    groups = cut_by_budget(longest, micro_seconds * FRAMES_PER_SECOND)
+    groups = cut_with_padding(longest, micro_seconds * FRAMES_PER_SECOND)
     micro = [rows[order[first:last]] for first, last in groups]
     shuffled = [micro[place] for place in rng.permutation(len(micro))]
     return [shuffled[first : first + per_step] for first in range(0, len(shuffled), per_step)]

@@ -1,9 +1,10 @@
-"""Batches by seconds of audio, padding included, and micro-batches of similar length inside them.
+"""Batches by seconds of audio, and micro-batches of similar length inside them.
 
-Every epoch shuffles a user's utterances and cuts batches in that order with rows x longest <= budget, so the utterances
-of a batch are others in every epoch. Guarantees: every utterance is in exactly one batch; an utterance longer than the
-budget is a batch of its own and is never dropped; `max_seconds_per_user` bounds the audio of one epoch by a random
-choice of utterances. Where nothing is trained, the order is free: `by_length` makes the fewest batches.
+Every epoch shuffles a user's utterances and cuts batches in that order, each with a total of at most `seconds` of audio
+(the paper's dynamic batch, P:1514), so the utterances of a batch are others in every epoch. Guarantees: every utterance
+is in exactly one batch; an utterance longer than the budget is a batch of its own and is never dropped;
+`max_seconds_per_user` bounds the audio of one epoch by a random choice of utterances. Where nothing is trained,
+`by_length` makes batches of similar utterances, in which padding counts too: it bounds the memory.
 
 Inside a batch the longest utterance comes first. Where an encoder computes padding (ours do so only on a GPU), a batch
 is computed as micro-batches. Each is padded only to its own longest utterance and contains at most the share
@@ -27,9 +28,7 @@ class Batching(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    seconds: float = Field(
-        120.0, gt=0, allow_inf_nan=False, description="seconds of audio in one batch, padding included"
-    )
+    seconds: float = Field(120.0, gt=0, allow_inf_nan=False, description="seconds of audio in one batch, in total")
     max_seconds_per_user: float | None = Field(
         None,
         gt=0,
@@ -75,22 +74,26 @@ def epoch(rows: IntArray, frames: IntArray, options: Batching, rng: np.random.Ge
         return [Batch((rows,))]
     limit = options.max_seconds_per_user
     all_heard = limit is None or frames.sum() <= limit * FRAMES_PER_SECOND
-    if all_heard and len(rows) * frames.max(initial=0) <= options.seconds * FRAMES_PER_SECOND:
-        return by_length(rows, frames, options)
+    budget = options.seconds * FRAMES_PER_SECOND
+    if all_heard and frames.sum() <= budget:
+        return _batches(rows, frames, np.arange(len(rows)), [(0, len(rows))], options)
     order = rng.permutation(len(rows))
     if limit is not None and not all_heard:
         order = order[: _fitting(frames[order], limit)]
-    return _batches(rows, frames, order, options)
+    return _batches(rows, frames, order, cut_by_total(frames[order], budget), options)
 
 
 def by_length(rows: IntArray, frames: IntArray, options: Batching) -> list[Batch]:
     """Return batches of similar utterances, the longest first; all utterances, and nothing is random."""
-    return _batches(rows, frames, np.argsort(-frames, kind="stable"), options)
+    order = np.argsort(-frames, kind="stable")
+    groups = cut_with_padding(frames[order], options.seconds * FRAMES_PER_SECOND)
+    return _batches(rows, frames, order, groups, options)
 
 
-def _batches(rows: IntArray, frames: IntArray, order: Places, options: Batching) -> list[Batch]:
-    """Cut batches in this order; inside one, the longest utterance comes first, and of equal ones the first row."""
-    groups = cut_by_budget(frames[order], options.seconds * FRAMES_PER_SECOND)
+def _batches(
+    rows: IntArray, frames: IntArray, order: Places, groups: list[tuple[int, int]], options: Batching
+) -> list[Batch]:
+    """Return groups of this order as batches; in each, the longest utterance comes first, of equal ones the first row."""
     sizes = np.array([last - first for first, last in groups], dtype=np.int64)
     batch = np.repeat(np.arange(len(groups)), sizes)
     order = order[np.lexsort((order, -frames[order], batch))]
@@ -130,7 +133,21 @@ def _fitting(frames: IntArray, max_seconds: float) -> int:
     return max(int(np.searchsorted(np.cumsum(frames), max_seconds * FRAMES_PER_SECOND, side="right")), 1)
 
 
-def cut_by_budget(lengths: IntArray, budget: float) -> list[tuple[int, int]]:
+def cut_by_total(lengths: IntArray, budget: float) -> list[tuple[int, int]]:
+    """Cut lengths, in their order, into groups of a total <= budget; a longer row is a group of its own."""
+    groups = []
+    first = total = 0
+    for place, length in enumerate(lengths.tolist()):
+        total += length
+        if place > first and total > budget:
+            groups.append((first, place))
+            first, total = place, length
+    if len(lengths):
+        groups.append((first, len(lengths)))
+    return groups
+
+
+def cut_with_padding(lengths: IntArray, budget: float) -> list[tuple[int, int]]:
     """Cut lengths, in their order, into groups with rows x longest <= budget; a longer row is a group of its own."""
     groups = []
     first = longest = 0

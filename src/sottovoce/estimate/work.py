@@ -19,7 +19,7 @@ import numpy.typing as npt
 from torch import nn
 
 from sottovoce.config import Config
-from sottovoce.data.batching import cut_by_budget
+from sottovoce.data.batching import cut_by_total
 from sottovoce.errors import ConfigError
 from sottovoce.estimate.sized_encoder import sized_encoder
 from sottovoce.estimate.user_audio import Floats, UserAudio
@@ -97,9 +97,9 @@ def saved_by_freezing(encoder: Encoder, outputs: float, trainable: Trainable, *,
 def local_work(config: Config, seconds: Floats, utterance_seconds: float | None) -> tuple[Floats, Floats]:
     """Return local steps and seconds of audio computed in one central step, of users with these seconds of audio.
 
-    As `planned_batches` does it: an epoch is cut into batches of at most `batching.seconds`, padding included, and a
-    user with less than a full batch has one; local steps go from epoch to epoch. Padding itself is not counted. Without
-    a length of utterances, full batches have no padding.
+    As `planned_batches` does it: an epoch is cut into batches of at most `batching.seconds` in total, and a user with
+    less than a full batch has one; local steps go from epoch to epoch. Padding is not counted. Without a length of
+    utterances, batches are full to the last second.
     """
     heard = seconds if config.batching.max_seconds_per_user is None else seconds.clip(
         max=config.batching.max_seconds_per_user
@@ -115,13 +115,13 @@ def local_work(config: Config, seconds: Floats, utterance_seconds: float | None)
 
 @cache
 def batch_audio(batch_seconds: float, utterance_seconds: float) -> float:
-    """Return the seconds of audio in a full batch, without padding, of shuffled utterances of this mean length.
+    """Return the seconds of audio in a full batch of shuffled utterances of this mean length.
 
     Lengths are taken for a gamma distribution as wide as Common Voice's. The draws are the same in every call.
     """
     drawn = stream(0, "estimate-batches").gamma(_LENGTH_SHAPE, utterance_seconds / _LENGTH_SHAPE, _DRAWN_UTTERANCES)
     frames = np.maximum(drawn * FRAMES_PER_SECOND, 1).astype(np.int64)
-    batches = cut_by_budget(frames, batch_seconds * FRAMES_PER_SECOND)
+    batches = cut_by_total(frames, batch_seconds * FRAMES_PER_SECOND)
     return float(frames.sum()) / FRAMES_PER_SECOND / len(batches)
 
 

@@ -1,4 +1,4 @@
-"""Optimizers on flat vectors, for central training and for the server of federated learning."""
+"""Optimizers on flat vectors, for central training and for the server and the users of federated learning."""
 
 from typing import Annotated
 

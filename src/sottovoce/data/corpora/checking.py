@@ -13,8 +13,8 @@ from pathlib import Path
 
 import soundfile
 
-from sottovoce.data.corpora.librispeech import read_transcripts
 from sottovoce.data.corpora.download_figures import COMMON_VOICE, LIBRISPEECH, Archive, Language, Subset
+from sottovoce.data.corpora.librispeech import read_transcripts
 from sottovoce.data.corpora.rows import Malformed, Row, read_rows
 from sottovoce.data.corpora.spec import require_folder
 from sottovoce.errors import DataError
