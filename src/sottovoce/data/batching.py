@@ -93,7 +93,7 @@ def by_length(rows: IntArray, frames: IntArray, options: Batching) -> list[Batch
 def _batches(
     rows: IntArray, frames: IntArray, order: Places, groups: list[tuple[int, int]], options: Batching
 ) -> list[Batch]:
-    """Return groups of this order as batches; in each, the longest utterance comes first, of equal ones the first row."""
+    """Return groups of this order as batches; in each, the longest utterance comes first, then the first row."""
     sizes = np.array([last - first for first, last in groups], dtype=np.int64)
     batch = np.repeat(np.arange(len(groups)), sizes)
     order = order[np.lexsort((order, -frames[order], batch))]
