@@ -48,7 +48,8 @@ def prepare_corpora(
 ) -> None:
     """Prepare the corpora and parts that the rows need, unless they exist; first check that every row can be shown.
 
-    `max_rejected` is that of `prepare`; None is the usual share. Under torchrun nothing is prepared: raise ConfigError where something is missing.
+    `max_rejected` is that of `prepare`; None is the usual share. Under torchrun nothing is prepared:
+    raise ConfigError where something is missing.
     """
     require_results(run)
     parts = wanted_parts(run.size, run.rows)
