@@ -91,7 +91,7 @@ class PublishedBench(BaseModel):
     bench: str
     size: Literal["paper", "mini"]
     version: str
-    code: str  # a hash of the source that computed the runs
+    code: str  # the version of the algorithm, and of own code, that computed the runs
     words: dict[str, tuple[NonNegativeInt, ...]]  # of the references, by part and speaker
     rows: tuple[PublishedRow, ...]
 
