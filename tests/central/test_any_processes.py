@@ -30,7 +30,7 @@ def test_every_utterance_belongs_to_one_process(frames, processes, absent):
     dealt = sorted((piece.place, row) for piece in pieces for row in range(piece.first, piece.last))
     assert dealt == [(place, row) for place, rows in enumerate(frames) for row in range(len(rows))]
     assert all(piece.first < piece.last for piece in pieces)
-    if (len(frames) + absent) % processes:
+    if processes > len(frames) + absent:
         assert sum(map(bool, hands)) == min(processes, sum(map(len, frames)))  # nobody is idle
     else:
         assert [[piece.place for piece in hand] for hand in hands] == [
@@ -38,7 +38,7 @@ def test_every_utterance_belongs_to_one_process(frames, processes, absent):
         ]
 
 
-@pytest.mark.parametrize("processes", [6, 12, 16, 64])
+@pytest.mark.parametrize("processes", [12, 16, 64])
 def test_processes_have_about_as_much_to_do(processes):
     frames = [np.full(120, 200) for _ in range(8)]  # as much as in the paper, in short utterances
     loads = [

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from conftest import write_audio
-from sottovoce.data.corpora import published
+from sottovoce.data.corpora import download_figures
 from sottovoce.data.corpora.checking import Verdict, check_commonvoice, check_librispeech, require_complete
 from sottovoce.data.corpora.download_figures import COMMON_VOICE, LIBRISPEECH, Archive, Language, Subset
 from sottovoce.errors import DataError
@@ -103,7 +103,7 @@ def test_common_voice_is_checked_by_rows_speakers_and_clips(tmp_path, monkeypatc
     (folder / "dev.tsv").write_text(head + "bert\tc.mp3\tJa.\nbert\td.mp3\tNein.\n")
     (folder / "validated.tsv").write_text(head + "bert\tc.mp3\n")
     language = Language(COMMON_VOICE["de"].archive, {"train": 2, "dev": 2, "test": 1, "validated": 9}, 1)
-    monkeypatch.setitem(published.COMMON_VOICE, "de", language)
+    monkeypatch.setitem(download_figures.COMMON_VOICE, "de", language)
     verdicts = {one.subset: str(one) for one in check_commonvoice(tmp_path, ["de"])}
     assert verdicts == {
         "de train": "complete",

@@ -1,12 +1,11 @@
-"""Who computes what in one step of central training: whole micro-batches, and pieces of those that are left over.
+"""Who computes what in one step of central training: whole micro-batches or, on many processes, pieces of them.
 
-Every process gets the same number of whole micro-batches. Those that are left over, fewer than there are processes, are
-laid in a row and cut into one share for every process, by frames. So any number of processes has work: 8 micro-batches
-on 64 processes are 64 shares, on 6 they are 6 whole ones and 6 shares of the other 2. Where the number of processes
-divides `central.micro_batches`, nothing is ever cut, not even in the last step of an epoch, which may have fewer.
+Up to `central.micro_batches` processes take whole micro-batches in turn, so their number changes no random choice. More
+processes than that share the step: its micro-batches are laid in a row and cut into one share for every process, by
+frames. So any number of processes has work: 8 micro-batches on 64 processes are 64 shares.
 
-Guarantee: every utterance of the step is in exactly one piece of exactly one process. A process has nothing to do only
-where there are fewer utterances than processes, or in the last step of an epoch.
+Guarantee: every utterance of the step is in exactly one piece of exactly one process. Of more processes than
+micro-batches, one has nothing to do only where there are fewer utterances than processes.
 """
 
 import itertools
@@ -33,22 +32,18 @@ def deal(frames: Sequence[Frames], processes: int, per_step: int) -> list[list[P
 
     `per_step` is the number of micro-batches of a full step.
     """
-    count = len(frames)
-    whole = count if per_step % processes == 0 else count - count % processes
-    hands = [
-        [Piece(place, 0, len(frames[place])) for place in range(rank, whole, processes)] for rank in range(processes)
-    ]
-    if whole < count:
-        row = np.concatenate(frames[whole:])
-        for hand, (first, last) in zip(hands, _cut_evenly(row, processes), strict=False):
-            hand.extend(_pieces(frames, whole, first, last))
-    return hands
+    if processes <= per_step:
+        places = [range(rank, len(frames), processes) for rank in range(processes)]
+        return [[Piece(place, 0, len(frames[place])) for place in mine] for mine in places]
+    shares = _cut_evenly(np.concatenate(frames), processes)
+    hands = [list(_pieces(frames, first, last)) for first, last in shares]
+    return [*hands, *([] for _ in range(processes - len(hands)))]
 
 
-def _pieces(frames: Sequence[Frames], begin: int, first: int, last: int) -> Iterator[Piece]:
-    """Yield the part from `first` to `last` of the micro-batches from `begin` on, each of them apart."""
+def _pieces(frames: Sequence[Frames], first: int, last: int) -> Iterator[Piece]:
+    """Yield the part from `first` to `last` of all micro-batches in a row, each of them apart."""
     passed = 0
-    for place in range(begin, len(frames)):
+    for place in range(len(frames)):
         start, stop = max(first - passed, 0), min(last - passed, len(frames[place]))
         if start < stop:
             yield Piece(place, start, stop)
