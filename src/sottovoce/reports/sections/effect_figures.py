@@ -62,8 +62,8 @@ _ROWS_CAPTION = (
 )
 _FOREST_CAPTION = (
     "Each effect with its 95 % interval (filled): right of the line is the paper's direction. Hollow: the paper's own "
-    "value. Where the paper finds no difference, or no gain, a band shows the margin. An interval across the line cannot "
-    "tell."
+    "value. Where the paper finds no difference, or no gain, a band shows the margin. An interval across the line "
+    "cannot tell."
 )
 _TABLE_CAPTION = (
     "Agrees: the whole interval lies in the paper's direction, over two seeds or more. Disagrees: the whole interval "
