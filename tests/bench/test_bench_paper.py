@@ -450,3 +450,12 @@ def test_a_row_is_laid_over_its_recipes(tmp_path: Path):
     expected = ("seed=1", "central.steps=5", "central.steps=6", "central.gradient_clip=2")
     assert row.settings == tuple(map(parse_setting, expected))
     assert row.unstated == ("seed",)
+
+
+def test_notes_of_shared_files_come_before_its_own(tmp_path: Path):
+    file = tmp_path / "mine.yaml"
+    head = "about: a\nsource: b\nfinding: c\nsizes: {mini: {extends: [mini, mini-private], rows: []"
+    file.write_text(f"{head}, note: And this.}}}}\n")
+    shared = load_bench("demo").size("mini").note
+    assert shared.startswith("Seed models are trained with LARS")
+    assert load_bench(str(file)).size("mini").note == f"{shared} And this."

@@ -1,6 +1,7 @@
 """Effects of the paper: its own numbers show them, and verdicts follow from intervals alone."""
 
 import pytest
+from pydantic import ValidationError
 
 from bench_counts import results, run_result
 from sottovoce.bench.effects import Effect, Series
@@ -58,6 +59,16 @@ def test_no_difference_is_an_interval_inside_the_margin():
     assert verdict(1, 3, within=2.0).words == "cannot tell at this size"
 
 
+def test_no_gain_is_an_interval_above_the_least_value():
+    assert verdict(-1.9, 9, least=-2.0).words == "agrees"
+    assert verdict(-5, -2.1, least=-2.0).words == "disagrees"
+    assert verdict(-3, 1, least=-2.0).words == "cannot tell at this size"
+    no_gain = Effect(name="x", contrast={"a": 1, "b": -1}, least=-2)
+    assert (no_gain.holds(-1), no_gain.holds(-3)) == (True, False)
+    with pytest.raises(ValidationError, match="both `within` and `least`"):
+        Effect(name="x", contrast={"a": 1, "b": -1}, least=-2, within=1)
+
+
 def test_a_benchmark_is_reproduced_by_a_stated_rule():
     agrees, disagrees, unclear, one = verdict(1, 2), verdict(-2, -1), verdict(-1, 1), verdict(1, 2, seeds=1)
     missing = EffectResult(EFFECT, None, {}, None)
@@ -84,6 +95,7 @@ def cohort_sizes(wers=WERS):
         Effect(name="larger cohorts help", contrast={"from seed S=4": 1, "from seed S=32": -1}),
         Effect(name="a ratio", contrast={"no seed S=16": 1, "from seed S=16": -1}, scale="relative"),
         Effect(name="near", contrast={"from seed S=32": 1, "central": -1}, within=2.0, paper=False),
+        Effect(name="no gain", contrast={"central": 1, "from seed S=32": -1}, least=-5.0, paper=False),
     )
     lines = {"from a seed": {f"from seed S={number}": number for number in (4, 8, 16, 32)}}
     figures = (
@@ -101,6 +113,7 @@ def test_tables_show_ours_the_papers_and_the_verdict(tmp_path):
     assert lines[1][1].startswith("+119 % (")
     assert lines[1][3:] == ["+93 %", "agrees"]
     assert lines[2][3:] == ["+4.2 points; within 2 points", "disagrees"]
+    assert lines[3][3:] == ["-4.2 points; at least -5 points", "disagrees"]
     run = BenchRun(name="x", bench=bench, size_name="mini", rows=size.rows, seeds=range(3), out=tmp_path)
     text = section(run, shown, "sotto bench run x")
     assert "| larger cohorts help | +7.5 ± 0.0 points | test | +6.8 points | agrees |" in text
@@ -129,7 +142,7 @@ def test_the_page_draws_rows_effects_and_series():
     assert "disagrees" in html
     rows, effects = found.tables
     assert len(rows.rows) == 2 * len(WERS)
-    assert [row[-1] for row in effects.rows] == ["agrees", "agrees", "disagrees"]
+    assert [row[-1] for row in effects.rows] == ["agrees", "agrees", "disagrees", "disagrees"]
     nothing = effects_section(size, results(load_bench("cohort-size"), size, {}))
     assert not nothing.pictures
     assert "No row has run yet." in nothing.render()

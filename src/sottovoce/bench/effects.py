@@ -32,7 +32,7 @@ class _OnASet(BaseModel):
 
 
 class Effect(_OnASet):
-    """A finding of the paper: a contrast of rows that is positive, or small where `within` says so."""
+    """A finding of the paper: a contrast of rows that is positive, small (`within`), or not too low (`least`)."""
 
     name: str = Field(min_length=1, description="a plain statement of the paper's finding")
     contrast: dict[str, float] = Field(min_length=2, description="weights of rows; their sum is 0")
@@ -42,8 +42,24 @@ class Effect(_OnASet):
     within: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="the paper finds no difference: at most so many points, or percent"
     )
+    least: float | None = Field(
+        None, allow_inf_nan=False, description="the paper finds no gain: at least so many points, or percent"
+    )
     on: str = Field("test", description="the set that decides: test, dev, or a part in `also` of all its rows")
     paper: bool = Field(True, description="whether the paper's own numbers, where it prints them, must show it")
+
+    @model_validator(mode="after")
+    def _one_kind_of_margin(self) -> "Effect":
+        if self.within is not None and self.least is not None:
+            raise ValueError(f"the effect {self.name!r} has both `within` and `least`; choose one")
+        return self
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The ends between which a value agrees with the paper."""
+        if self.within is not None:
+            return -self.within, self.within
+        return 0.0 if self.least is None else self.least, math.inf
 
     def of(self, percents: Mapping[str, float]) -> float | None:
         """Return the contrast of WERs in percent, by row: in points, or in percent; None where a row has none."""
@@ -54,8 +70,9 @@ class Effect(_OnASet):
         return 100 * math.expm1(math.fsum(weight * math.log(percents[row]) for row, weight in self.contrast.items()))
 
     def holds(self, value: float) -> bool:
-        """Return whether a value of the contrast is in the paper's direction, or small enough."""
-        return value > 0 if self.within is None else abs(value) <= self.within
+        """Return whether a value of the contrast agrees with the paper."""
+        low, high = self.range
+        return low < value < high
 
 
 class Series(_OnASet):

@@ -311,12 +311,14 @@ def _require_an_end(row: Row, known: Mapping[str, Row]) -> None:
 
 
 def _over_shared(tree: dict[str, Any]) -> dict[str, Any]:
-    """Lay a size over the shared files it extends."""
+    """Lay a size over the shared files it extends; their notes come before its own."""
     named = tree.get("extends", [])
     if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
         raise ConfigError(f"Expected `extends` to be a list of shared files, such as [mini], not {named!r}.")
     shared = [parse_tree(_text(f"shared/{name}.yaml"), name) for name in named]
-    return _laid([*map(_over_shared, shared), tree])
+    layers = [*map(_over_shared, shared), tree]
+    notes = [layer["note"].strip() for layer in layers if isinstance(layer.get("note"), str)]
+    return {**_laid(layers), **({"note": " ".join(dict.fromkeys(notes))} if notes else {})}
 
 
 def _over_recipes(row: Any, recipes: Mapping[str, Any], above: tuple[str, ...] = ()) -> Any:

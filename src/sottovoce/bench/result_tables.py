@@ -73,12 +73,13 @@ def points(estimate: MeanOverSeeds) -> str:
 
 
 def effect_paper(effect: EffectResult) -> str:
-    """Return the paper's value of an effect, with the margin where it finds no difference."""
+    """Return the paper's value of an effect, with the margin where it finds no difference or no gain."""
     unit = "points" if effect.effect.scale == "points" else "%"
     digits = 1 if effect.effect.scale == "points" else 0
     printed = "-" if effect.paper is None else f"{effect.paper:+.{digits}f} {unit}"
-    margin = effect.effect.within
-    return printed if margin is None else f"{printed}; within {margin:g} {unit}"
+    if effect.effect.within is not None:
+        return f"{printed}; within {effect.effect.within:g} {unit}"
+    return printed if effect.effect.least is None else f"{printed}; at least {effect.effect.least:g} {unit}"
 
 
 def _sizes(simulated: Simulated) -> str:

@@ -5,9 +5,11 @@
     cannot tell at this size   the interval holds both
     one seed: ...              what an interval over speakers alone says: other seeds could say otherwise
 
-Where the paper finds no difference (`within`), the interval agrees inside the margin and disagrees outside it.
+Where the paper finds no difference (`within`), the interval agrees inside the margin and disagrees outside it; where it
+finds no gain (`least`), the interval agrees above that value and disagrees below it.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -19,6 +21,7 @@ from sottovoce.bench.results import RowResult
 Verdict = Literal["agrees", "disagrees", "cannot tell", "one seed", "not run"]
 Reproduced = Literal["yes", "no", "in part", "cannot tell", "not run", "no effects stated"]
 
+_POSITIVE = (0.0, math.inf)
 RULE = (
     "Reproduced in miniature: yes, if every effect agrees; in part, if some do; no, if none agrees and one disagrees; "
     "else cannot tell. One seed decides nothing."
@@ -39,32 +42,32 @@ class EffectResult:
         """The verdict as one word."""
         if self.ours is None:
             return "not run"
-        return "one seed" if len(self.ours.seeds) == 1 else interval_says(self.ours, self.effect.within)
+        return "one seed" if len(self.ours.seeds) == 1 else interval_says(self.ours, self.effect.range)
 
     @property
     def words(self) -> str:
         """The verdict as people read it."""
-        return "not run" if self.ours is None else in_words(self.ours, self.effect.within)
+        return "not run" if self.ours is None else in_words(self.ours, self.effect.range)
 
 
-def in_words(ours: MeanOverSeeds, within: float | None = None) -> str:
+def in_words(ours: MeanOverSeeds, wanted: tuple[float, float] = _POSITIVE) -> str:
     """Return the verdict of an interval as people read it."""
-    said = interval_says(ours, within)
+    said = interval_says(ours, wanted)
     if len(ours.seeds) > 1:
         return "cannot tell at this size" if said == "cannot tell" else said
     return f"one seed: {'cannot tell' if said == 'cannot tell' else said} over speakers alone"
 
 
-def interval_says(ours: MeanOverSeeds, within: float | None = None) -> Literal["agrees", "disagrees", "cannot tell"]:
-    """Return what an interval says of an effect, whether or not it covers seeds."""
+def interval_says(
+    ours: MeanOverSeeds, wanted: tuple[float, float] = _POSITIVE
+) -> Literal["agrees", "disagrees", "cannot tell"]:
+    """Return what an interval says of an effect whose values agree in a range, whether or not it covers seeds."""
     if ours.interval is None:
         return "cannot tell"
-    low, high = ours.interval
-    if within is None:
-        return "agrees" if low > 0 else "disagrees" if high < 0 else "cannot tell"
-    if -within <= low and high <= within:
+    (low, high), (least, most) = ours.interval, wanted
+    if least < low and high < most:
         return "agrees"
-    return "disagrees" if low > within or high < -within else "cannot tell"
+    return "disagrees" if low > most or high < least else "cannot tell"
 
 
 def effect_results(effects: Iterable[Effect], results: Sequence[RowResult]) -> list[EffectResult]:

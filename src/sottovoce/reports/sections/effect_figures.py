@@ -1,5 +1,6 @@
 """A benchmark's rows and effects with their intervals, and its figures of rows that form a series."""
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -61,7 +62,8 @@ _ROWS_CAPTION = (
 )
 _FOREST_CAPTION = (
     "Each effect with its 95 % interval (filled): right of the line is the paper's direction. Hollow: the paper's own "
-    "value. Where the paper finds no difference, a band shows the margin. An interval across the line cannot tell."
+    "value. Where the paper finds no difference, or no gain, a band shows the margin. An interval across the line "
+    "cannot tell."
 )
 _TABLE_CAPTION = (
     "Agrees: the whole interval lies in the paper's direction, over two seeds or more. Disagrees: the whole interval "
@@ -104,9 +106,8 @@ def _forest(effects: Sequence[EffectResult]) -> Picture:
 
         def draw(axes: Axes) -> None:
             for place, effect in enumerate(own):
-                margin = effect.effect.within
-                if margin is not None:
-                    axes.barh(place, 2 * margin, 0.7, -margin, color=INK, alpha=0.12, linewidth=0)
+                if effect.effect.within is not None or effect.effect.least is not None:
+                    _shade(axes, effect.effect.range, place)
                 if effect.ours is not None:
                     _draw_estimate(axes, effect.ours, place, _OURS)
                 if effect.paper is not None:
@@ -126,6 +127,13 @@ def _forest(effects: Sequence[EffectResult]) -> Picture:
 def _height(lines: int) -> float:
     """Return the height of a chart with this many lines of text, relative to the usual one."""
     return (_AROUND_INCHES + _LINE_INCHES * lines) / WIDE[1]
+
+
+def _shade(axes: Axes, agrees: tuple[float, float], place: float) -> None:
+    """Shade the values that agree with the paper; as far as 0 where there is no upper end."""
+    low, high = agrees
+    high = max(low, 0.0) if math.isinf(high) else high
+    axes.barh(place, high - low, 0.7, low, color=INK, alpha=0.12, linewidth=0)
 
 
 def _draw_estimate(axes: Axes, estimate: MeanOverSeeds, place: float, colour: str) -> None:
