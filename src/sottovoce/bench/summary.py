@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sottovoce.bench.locks import Say, silent
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import SizeName, bench_names, load_bench
 from sottovoce.bench.published import published_results, read_published
@@ -40,17 +41,20 @@ class BenchSummary:
         return reproduced(self.effects)
 
 
-def summarise(choose: Callable[[str], BenchRun], size: SizeName, documents: Path | None = None) -> list[BenchSummary]:
+def summarise(
+    choose: Callable[[str], BenchRun], size: SizeName, documents: Path | None = None, say: Say = silent
+) -> list[BenchSummary]:
     """Return all benchmarks that have this size: from runs, or from a folder of published documents.
 
-    `choose` makes the run of a benchmark from its name: with which seeds, and in which folders.
+    `choose` makes the run of a benchmark from its name: with which seeds, and in which folders. `say` is told which
+    rows of documents are left out.
     """
     published = None if documents is None else read_published(documents)
     summaries = []
     for name in bench_names():
         if size in load_bench(name).sizes:
             run = choose(name)
-            results = collect(run) if published is None else published_results(run, published.get((name, size)))
+            results = collect(run) if published is None else published_results(run, published.get((name, size)), say)
             summaries.append(_summary(run, results))
     return summaries
 

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -232,7 +233,7 @@ def show(
 
     Example: sotto bench show dp-results --size paper
     """
-    from sottovoce.bench.published import published_results, read_published
+    from sottovoce.bench.published import document_name, published_results, read_published
     from sottovoce.bench.result_tables import document
     from sottovoce.bench.results import collect
 
@@ -240,7 +241,7 @@ def show(
     if documents is None:
         shown = collect(chosen)
     else:
-        shown = published_results(chosen, read_published(documents).get((name, size)))
+        shown = published_results(chosen, read_published(documents).get((document_name(name), size)), note)
     if as_json:
         print_json(document(chosen, shown))
     else:
@@ -252,25 +253,34 @@ def export(
     name: Name,
     to: Annotated[Path, typer.Option("--to", help="The folder to write into: NAME-SIZE.json.")],
     size: SizeOption = "mini",
-    seeds: Seeds = 1,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Only so many seeds; default: all that have run.")
+    ] = None,
     out: Out = RESULTS,
     corpora: Corpora = CORPORA,
 ) -> None:
     """Write the results of finished runs as a small document: word errors by speaker number, epsilon, sizes.
 
     Tables, intervals and verdicts are computed from such documents as from runs: `sotto bench summary --from FOLDER`.
-    It holds no names and no audio, but error rates of single speakers of dev and test.
+    It holds no names and no audio, but error rates of single speakers of dev and test. A document that has more runs
+    is not replaced.
 
-    Example: sotto bench export dp-results --seeds 3 --to docs/results
+    Example: sotto bench export dp-results --to docs/results
     """
-    from sottovoce.bench.published import publish, require_folder, write_published
-    from sottovoce.bench.results import collect
+    from sottovoce.bench.published import publish, require_folder, would_be_lost, write_published
+    from sottovoce.bench.results import collect, seeds_that_ran
 
-    chosen = Choice(size, seeds, out, corpora).of(name)
+    chosen = Choice(size, seeds or 1, out, corpora).of(name)
     require_folder(to)
+    if seeds is None:
+        chosen = replace(chosen, seeds=seeds_that_ran(chosen))
     document = publish(chosen, collect(chosen))
     if not document.rows:
         raise DataError(f"No row of {name} has run below {out}. Run it first: sotto bench run {name} --out {out}")
+    if lost := would_be_lost(chosen, document, to):
+        raise DataError(
+            f"{to / document.file_name} has more seeds of {', '.join(lost)}. Export all seeds, or into another folder."
+        )
     note(f"The results are in {write_published(document, to)}.")
 
 
@@ -294,7 +304,7 @@ def summary(
     from sottovoce.bench.verdicts import RULE
 
     require_places(results, SUMMARY, None)
-    found = summarise(Choice(size, seeds, out, corpora).of, size, documents)
+    found = summarise(Choice(size, seeds, out, corpora).of, size, documents, note)
     if as_json:
         print_json(summary_document(found))
     else:

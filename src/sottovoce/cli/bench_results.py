@@ -79,19 +79,22 @@ def _command(run: "BenchRun") -> str:
 
 
 def keep_document(run: "BenchRun") -> None:
-    """Write OUT/results/NAME-SIZE.json: all rows that have run, with these seeds and those of an earlier document.
+    """Write OUT/results/NAME-SIZE.json, for its owner only: all rows that have run, with all their seeds.
 
     Runs with --set are other results than the benchmark's: nothing is kept of them.
     """
-    from sottovoce.bench.published import kept_seeds, publish, write_published
-    from sottovoce.bench.results import collect
+    from sottovoce.bench.published import publish, would_be_lost, write_published
+    from sottovoce.bench.results import collect, seeds_that_ran
 
     if run.settings:
         return
     folder = run.out / DOCUMENTS
-    seeds = sorted({*run.seeds, *kept_seeds(folder, run.name, run.size_name)})
-    everything = replace(run, rows=run.size.rows, seeds=seeds)
-    write_published(publish(everything, collect(everything)), folder)
+    everything = replace(run, rows=run.size.rows, seeds=sorted({*run.seeds, *seeds_that_ran(run)}))
+    document = publish(everything, collect(everything))
+    if would_be_lost(everything, document, folder):
+        note(f"{folder / document.file_name} stays as it is: it has runs that are no longer below {run.out}.")
+    else:
+        write_published(document, folder, private=True)
 
 
 def print_results(run: "BenchRun", shown: "Sequence[RowResult]") -> None:
