@@ -15,12 +15,13 @@ from sottovoce.bench.bench_costs import row_costs
 from sottovoce.bench.benchmark import run_bench
 from sottovoce.bench.corpora import choose, find_part, prepare_parts
 from sottovoce.bench.plan import BenchRun, configure, wanted_parts, with_models
-from sottovoce.bench.preset import Part, bench_names, load_bench
-from sottovoce.bench.published import published_results, read_published
+from sottovoce.bench.preset import CORPORA, Part, bench_names, load_bench
+from sottovoce.bench.published import document_name, published_results, read_published
 from sottovoce.bench.result_tables import markdown, table
 from sottovoce.bench.results import claimed, collect, require_results, seeds_that_ran
 from sottovoce.bench.row_hashes import described_hash
 from sottovoce.bench.run import is_done
+from sottovoce.cli.bench_results import corpora_option, section_name, summary_name, unreadable_corpora
 from sottovoce.config import Layer
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError, PrivacyError
@@ -326,6 +327,9 @@ def test_a_killed_benchmark_goes_on_and_ends_with_the_same_bits(out, preset, tmp
         (("on: dev}", "on: home}"), "decided on 'home', on which the row 'none' is not evaluated"),
         (("{none: 0, noise: 1}", "{none: 0, noises: 1}"), "the figure 'WER over noise' needs the row 'noises'"),
         (("{none: 0, noise: 1}}", "{none: 0, noise: 1}}, log: true"), "not a number above 0"),
+        (("{none: 0, noise: 1}", "{none: 0, noise: .inf}"), "a place that is not finite"),
+        (("{none: 0, noise: 1}", "{}"), "no rows in its line 'all'"),
+        (("privacy.sigma_dp=0, privacy.clipping=none", ""), "'noise hurts' are one and the same run"),
         (("{none: 0, noise: 1}", "{none: 0, noise: much}"), "mixes numbers and texts"),
         (("preset: quick\n    set:", "set:"), "preset"),
         (("about: a benchmark for tests", "about: [1]"), "about"),
@@ -352,6 +356,30 @@ def test_bad_names_get_a_hint(preset):
         load_bench(preset).size("mini").row("nois")
     with pytest.raises(ConfigError, match="no benchmark file"):
         load_bench("no-such-file.yaml")
+
+
+def test_a_table_in_a_file_is_whole(preset, tmp_path):
+    refused = sotto("bench", "run", preset, "--out", tmp_path, "--results", tmp_path / "results.md", "--no-wait")
+    assert refused.returncode == 1
+    assert "leave out --rows, --part and --no-wait" in refused.stderr
+
+
+def test_sizes_and_files_named_like_a_benchmark_have_sections_of_their_own(preset, tmp_path):
+    mini, paper = (BenchRun.choose(preset, size=size, out=tmp_path) for size in ("mini", "paper"))
+    assert (section_name(mini), section_name(paper)) == ("bench tiny.yaml", "bench tiny.yaml --size paper")
+    assert summary_name("mini") == "bench summary"
+    assert document_name("./demo.yaml") == document_name("demo.yaml") != document_name("demo")
+
+
+def test_corpora_that_are_not_there_are_named(preset, tmp_path):
+    found = sotto("bench", "show", preset, "--out", tmp_path, "--corpora", tmp_path / "nowhere")
+    assert f"with corpora in {tmp_path / 'nowhere'}: voices." in found.stderr.replace("\n", "")
+    run = BenchRun.choose("real-speech", out=tmp_path, corpora=tmp_path / "nowhere")
+    missing = unreadable_corpora(run)
+    assert list(missing) == ["an4", "digits"]
+    assert "index.tsv does not exist" in str(missing["an4"])
+    assert corpora_option(run.corpora) == f" --corpora {tmp_path / 'nowhere'}"
+    assert corpora_option(CORPORA) == ""
 
 
 def test_every_benchmark_is_listed():

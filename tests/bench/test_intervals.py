@@ -137,3 +137,8 @@ def test_parts_of_any_size_are_contrasted():
     assert found.value == pytest.approx(10.0)
     of_each = [wer_estimate({0: one, 1: one}).half for one in (many, few)]
     assert found.half == pytest.approx(math.hypot(*of_each), rel=0.1)  # drawn independently
+
+
+def test_speakers_without_words_do_not_spoil_an_interval():
+    found = wer_estimate({0: one_set([0, 10, 10], [0, 4, 5]), 1: one_set([0, 10, 10], [1, 5, 5])})
+    assert all(map(math.isfinite, found.interval))

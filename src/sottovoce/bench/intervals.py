@@ -53,7 +53,7 @@ class Counts:
     @property
     def wer(self) -> float:
         """All edits over all words."""
-        return int(self.edits.sum()) / int(self.words.sum())
+        return int(self.edits.sum()) / max(int(self.words.sum()), 1)
 
     @property
     def speakers(self) -> int:
@@ -82,6 +82,7 @@ def _floats(numbers: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
 
 
 def _scaled(edits: npt.NDArray[np.float64], words: npt.NDArray[np.float64], scale: Scale) -> npt.NDArray[np.float64]:
+    words = np.maximum(words, 1)  # a resample may have drawn speakers without words alone
     if scale == "points":
         return np.asarray(100 * edits / words, np.float64)
     return np.asarray(np.log(np.maximum(edits, _LEAST_EDITS) / words), np.float64)

@@ -13,7 +13,8 @@ from sottovoce.bench.result_tables import effect_document, effect_paper, effect_
 from sottovoce.bench.results import RowResult, collect
 from sottovoce.bench.verdicts import RULE, EffectResult, Reproduced, effect_results, reproduced
 
-OVERVIEW_HEADER = ("benchmark", "result of the paper", "in the paper", "reproduced in miniature", "effects that agree")
+OVERVIEW_HEADER = ("benchmark", "result of the paper", "in the paper", "reproduced", "effects that agree")
+_AT: dict[SizeName, str] = {"mini": "in miniature", "paper": "at the paper's size"}
 HEADER = ("benchmark", "reproduced", "effect", "seeds", "ours", "on", "paper", "verdict")
 
 
@@ -96,7 +97,8 @@ def counts_line(summaries: Sequence[BenchSummary]) -> str:
     kinds: tuple[Reproduced, ...] = ("yes", "in part", "no", "cannot tell", "not run", "no effects stated")
     counted = {kind: sum(one.reproduced == kind for one in summaries) for kind in kinds}
     shown = ", ".join(f"{kind}: {count}" for kind, count in counted.items() if count)
-    return f"{len(summaries)} benchmarks. Reproduced in miniature: {shown}."
+    at = " and ".join(dict.fromkeys(_AT[one.run.size_name] for one in summaries))
+    return f"{len(summaries)} benchmarks. Reproduced {at}: {shown}."
 
 
 def summary_document(summaries: Iterable[BenchSummary]) -> dict[str, Any]:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, MaxRejectedOrUsual, Workers
-from sottovoce.cli.bench_results import SUMMARY, print_results, section_name, show_all, write_summary
+from sottovoce.cli.bench_results import (
+    corpora_option,
+    print_results,
+    say_unprepared,
+    section_name,
+    show_all,
+    summary_name,
+    unreadable_corpora,
+    write_summary,
+)
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.errors import ConfigError, DataError
 
@@ -133,12 +142,15 @@ def run(
     from sottovoce.workers import leads
 
     chosen = _chosen(name, all_of_them, rows, Choice(size, seeds, out, corpora, tuple(settings or ())))
-    _require_whole(results, report, chosen, rows=rows, part=part)
+    _require_whole(results, report, chosen, partial=rows is not None or part is not None or no_wait)
     selected = None if part is None else PlanPart.parse(part)
     if dry_run:
         from sottovoce.cli.bench_plan import print_bench_plan
 
         print_bench_plan(chosen, workers, selected, as_json=as_json)
+        for one in chosen:
+            for corpus, error in unreadable_corpora(one).items():
+                note(f"{one.name} needs the corpus {corpus}. {error}")
         return
     for one in chosen:
         require_places(results, section_name(one), report)
@@ -190,28 +202,23 @@ def _chosen(name: str | None, all_of_them: bool, rows: str | None, choice: Choic
 
 def _has_corpora(run: "BenchRun") -> bool:
     """Return whether the corpora of a miniature can be read or made; say which benchmark is left out."""
-    try:
-        for corpus in run.size.corpora.values():
-            corpus.check()
-    except DataError as error:
+    missing = unreadable_corpora(run)
+    for error in list(missing.values())[:1]:
         note(f"{run.name} is left out. {error}")
-        return False
-    return True
+    return not missing
 
 
-def _require_whole(
-    results: Path | None, report: Path | None, chosen: "Sequence[BenchRun]", *, rows: str | None, part: str | None
-) -> None:
+def _require_whole(results: Path | None, report: Path | None, chosen: "Sequence[BenchRun]", *, partial: bool) -> None:
     """Raise where a table or page would show less, or something else, than it promises."""
-    if results is not None and (rows is not None or part is not None):
-        raise ConfigError("--results writes a whole table: leave out --rows and --part.")
+    if results is not None and partial:
+        raise ConfigError("--results writes a whole table: leave out --rows, --part and --no-wait.")
     if report is not None and len(chosen) > 1:
         raise ConfigError("--report is a page about one benchmark: leave out --all.")
     if results is not None and chosen[0].settings and results.is_file():
         from sottovoce.reports.markdown import has_section
 
         for one in chosen:
-            if has_section(results, f"bench {one.name}"):
+            if has_section(results, section_name(replace(one, settings=()))):
                 raise ConfigError(
                     f"{results} has the table of {one.name} without --set. Give another file: these are other results."
                 )
@@ -239,6 +246,7 @@ def show(
 
     chosen = Choice(size, seeds, out, corpora, tuple(settings or ())).of(name, rows)
     if documents is None:
+        say_unprepared(chosen)
         shown = collect(chosen)
     else:
         shown = published_results(chosen, read_published(documents).get((document_name(name), size)), note)
@@ -303,7 +311,7 @@ def summary(
     from sottovoce.bench.summary import HEADER, counts_line, summarise, summary_document, summary_table
     from sottovoce.bench.verdicts import RULE
 
-    require_places(results, SUMMARY, None)
+    require_places(results, summary_name(size), None)
     found = summarise(Choice(size, seeds, out, corpora).of, size, documents, note)
     if as_json:
         print_json(summary_document(found))
@@ -311,7 +319,8 @@ def summary(
         print_table("", list(HEADER), summary_table(found), text_columns=3)
         note(f"{counts_line(found)} {RULE}")
     if results is not None:
-        write_summary(found, results, f"sotto bench summary{f' --from {documents}' if documents else ''}")
+        source = f" --from {documents}" if documents else corpora_option(corpora)
+        write_summary(found, results, f"sotto bench summary{'' if size == 'mini' else f' --size {size}'}{source}")
 
 
 def require_places(results: Path | None, section_name: str, report: Path | None) -> None:
