@@ -15,11 +15,13 @@ from sottovoce.bench.bench_costs import row_costs
 from sottovoce.bench.benchmark import run_bench
 from sottovoce.bench.corpora import choose, find_part, prepare_parts
 from sottovoce.bench.plan import BenchRun, configure, wanted_parts, with_models
-from sottovoce.bench.preset import Part, bench_names, load_bench
-from sottovoce.bench.published import read_published
+from sottovoce.bench.preset import CORPORA, Part, bench_names, load_bench
+from sottovoce.bench.published import document_name, published_results, read_published
 from sottovoce.bench.result_tables import markdown, table
-from sottovoce.bench.results import claimed, collect, require_results
+from sottovoce.bench.results import claimed, collect, require_results, seeds_that_ran
+from sottovoce.bench.row_hashes import described_hash
 from sottovoce.bench.run import is_done
+from sottovoce.cli.bench_results import corpora_option, section_name, summary_name, unreadable_corpora
 from sottovoce.config import Layer
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError, PrivacyError
@@ -325,6 +327,9 @@ def test_a_killed_benchmark_goes_on_and_ends_with_the_same_bits(out, preset, tmp
         (("on: dev}", "on: home}"), "decided on 'home', on which the row 'none' is not evaluated"),
         (("{none: 0, noise: 1}", "{none: 0, noises: 1}"), "the figure 'WER over noise' needs the row 'noises'"),
         (("{none: 0, noise: 1}}", "{none: 0, noise: 1}}, log: true"), "not a number above 0"),
+        (("{none: 0, noise: 1}", "{none: 0, noise: .inf}"), "a place that is not finite"),
+        (("{none: 0, noise: 1}", "{}"), "no rows in its line 'all'"),
+        (("privacy.sigma_dp=0, privacy.clipping=none", ""), "'noise hurts' are one and the same run"),
         (("{none: 0, noise: 1}", "{none: 0, noise: much}"), "mixes numbers and texts"),
         (("preset: quick\n    set:", "set:"), "preset"),
         (("about: a benchmark for tests", "about: [1]"), "about"),
@@ -353,6 +358,30 @@ def test_bad_names_get_a_hint(preset):
         load_bench("no-such-file.yaml")
 
 
+def test_a_table_in_a_file_is_whole(preset, tmp_path):
+    refused = sotto("bench", "run", preset, "--out", tmp_path, "--results", tmp_path / "results.md", "--no-wait")
+    assert refused.returncode == 1
+    assert "leave out --rows, --part and --no-wait" in refused.stderr
+
+
+def test_sizes_and_files_named_like_a_benchmark_have_sections_of_their_own(preset, tmp_path):
+    mini, paper = (BenchRun.choose(preset, size=size, out=tmp_path) for size in ("mini", "paper"))
+    assert (section_name(mini), section_name(paper)) == ("bench tiny.yaml", "bench tiny.yaml --size paper")
+    assert summary_name("mini") == "bench summary"
+    assert document_name("./demo.yaml") == document_name("demo.yaml") != document_name("demo")
+
+
+def test_corpora_that_are_not_there_are_named(preset, tmp_path):
+    found = sotto("bench", "show", preset, "--out", tmp_path, "--corpora", tmp_path / "nowhere")
+    assert f"with corpora in {tmp_path / 'nowhere'}: voices." in found.stderr.replace("\n", "")
+    run = BenchRun.choose("real-speech", out=tmp_path, corpora=tmp_path / "nowhere")
+    missing = unreadable_corpora(run)
+    assert list(missing) == ["an4", "digits"]
+    assert "index.tsv does not exist" in str(missing["an4"])
+    assert corpora_option(run.corpora) == f" --corpora {tmp_path / 'nowhere'}"
+    assert corpora_option(CORPORA) == ""
+
+
 def test_every_benchmark_is_listed():
     listed = json.loads(sotto("bench", "list", "--json").stdout)
     assert sorted(listed) == bench_names()
@@ -368,36 +397,99 @@ def test_documents_show_what_the_runs_show(out, preset, tmp_path):
     for folder in (tmp_path, out / "results"):  # `run` keeps it, too
         shown = json.loads(sotto("bench", "show", preset, "--from", folder, "--json").stdout)
         for row in wanted["rows"]:
-            row["runs"] = []
+            row |= {"runs": [], "machines": []}  # documents do not name the machines
         assert shown == wanted
-    text = (tmp_path / "tiny-mini.json").read_text()
+    text = (tmp_path / "tiny.yaml-mini.json").read_text()
     assert "en-noisy" not in text  # no names of speakers
-    assert str(out) not in text.replace(preset, "")
+    assert str(out) not in text
+    assert preset not in text
+    kept = out / "results" / "tiny.yaml-mini.json"
+    assert kept.stat().st_mode & 0o777 == 0o600  # it holds error rates of single speakers
+
+
+def document_of(out):
+    return json.loads((out / "results" / "tiny.yaml-mini.json").read_text())
+
+
+def with_seed(document, seed):
+    rows = [{**row, "runs": [{**row["runs"][0], "seed": seed, "key": f"{seed}"}]} for row in document["rows"]]
+    return {**document, "rows": rows}
 
 
 def test_documents_of_several_machines_are_read_as_one(out, preset, tmp_path):
-    document = json.loads((out / "results" / "tiny-mini.json").read_text())
+    document = document_of(out)
     for seed in (0, 1):
         (tmp_path / str(seed)).mkdir()
-        for row in document["rows"]:
-            row["runs"][0] |= {"seed": seed, "key": f"{seed}"}
-        (tmp_path / str(seed) / "tiny-mini.json").write_text(json.dumps(document))
-    joined = read_published(tmp_path)[preset, "mini"]
+        (tmp_path / str(seed) / "tiny.yaml-mini.json").write_text(json.dumps(with_seed(document, seed)))
+    joined = read_published(tmp_path)["tiny.yaml", "mini"]
     assert [[run.seed for run in row.runs] for row in joined.rows] == [[0, 1]] * 3
     shown = json.loads(sotto("bench", "show", preset, "--from", tmp_path, "--seeds", "2", "--json").stdout)
     assert shown["rows"][0]["ours"]["dev"]["over"] == "speakers and seeds"
-    other = {**document, "code": "another"}
-    (tmp_path / "other.json").write_text(json.dumps(other))
-    with pytest.raises(DataError, match="of other code"):
-        read_published(tmp_path)
-    (tmp_path / "other.json").write_text(json.dumps({**document, "words": {}}))
-    with pytest.raises(DataError, match="is damaged"):
-        read_published(tmp_path)
-    (tmp_path / "other.json").write_text(json.dumps({**document, "form": "sottovoce-bench-9"}))
+    for key, said in (("code", "algorithm"), ("described", "preset"), ("content", "set of data")):
+        other = with_seed(document, 2)
+        other["rows"][1] |= {key: "another", "content": "another"}
+        (tmp_path / "other.json").write_text(json.dumps(other))
+        with pytest.raises(DataError, match=f"the row 'noise' of another {said} than"):
+            read_published(tmp_path)
+    (tmp_path / "other.json").write_text(json.dumps({**document, "form": "sottovoce-bench-1"}))
     with pytest.raises(DataError, match="Export it again"):
         read_published(tmp_path)
     with pytest.raises(DataError, match="There is no folder"):
         read_published(tmp_path / "missing")
+
+
+def damaged_documents(document):
+    """Yield texts of documents that cannot be right."""
+    text = json.dumps(document)
+    yield text[:-9]
+    yield "9" * 5000
+    parts = document["words"]
+    for words in ({}, {part: [0] * len(own) for part, own in parts.items()}, {part: [2**63] * 2 for part in parts}):
+        yield json.dumps({**document, "words": words})
+    yield json.dumps({**document, "rows": document["rows"] * 2})
+    row = document["rows"][1]
+    for change in ({"runs": row["runs"] * 2}, {"cohort_size": float("nan")}, {"population": 0}):
+        yield json.dumps({**document, "rows": [{**row, **change}]})
+
+
+def test_a_damaged_document_is_refused_in_one_line(out, tmp_path):
+    for text in damaged_documents(document_of(out)):
+        (tmp_path / "some.json").write_text(text)
+        with pytest.raises(DataError, match=r"some.json is damaged. Export it again, or remove it."):
+            read_published(tmp_path)
+
+
+def test_documents_of_another_preset_or_algorithm_are_not_shown(out, preset, tmp_path, monkeypatch):
+    folder = out / "results"
+    changed = tmp_path / "tiny.yaml"  # another file of the same name
+    changed.write_text(TINY.replace("privacy.sigma_dp=0, ", "privacy.sigma_dp=0, federated.central_steps=1, "))
+    found = sotto("bench", "show", changed, "--from", folder, "--json")
+    assert [bool(row["ours"]) for row in json.loads(found.stdout)["rows"]] == [True, True, False]
+    assert "its document is of another algorithm or preset; left out: none." in found.stderr
+    changed.write_text(TINY.replace("speakers: 20,", "speakers: 21,"))
+    run = BenchRun.choose(str(changed), out=tmp_path)
+    assert [described_hash(run, row) for row in run.rows] != [row["described"] for row in document_of(out)["rows"]]
+    monkeypatch.setattr("sottovoce.bench.code_version.ALGORITHM", -1)
+    older = BenchRun.choose(preset, out=tmp_path)
+    said = []
+    shown = published_results(older, read_published(folder)["tiny.yaml", "mini"], said.append)
+    assert not any(one.runs for one in shown)
+    assert said == [f"{preset}: its document is of another algorithm or preset; left out: seed, noise, none."]
+
+
+def test_an_export_has_all_seeds_and_never_fewer_than_before(out, preset, tmp_path):
+    document = document_of(out)
+    two = with_seed(document, 1)
+    for row, other in zip(document["rows"], two["rows"], strict=True):
+        row["runs"] += other["runs"]
+    path = tmp_path / "tiny.yaml-mini.json"
+    path.write_text(json.dumps(document))
+    refused = sotto("bench", "export", preset, "--out", out, "--to", tmp_path)
+    assert refused.returncode == 1
+    assert "has more seeds of seed, noise, none. Export all seeds" in refused.stderr
+    assert json.loads(path.read_text()) == document
+    assert seeds_that_ran(BenchRun.choose(preset, seeds=3, out=out)) == [0]
+    assert seeds_that_ran(BenchRun.choose(preset, out=tmp_path)) == []
 
 
 @pytest.mark.slow

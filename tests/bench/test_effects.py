@@ -86,6 +86,15 @@ def test_contrasts_of_printed_numbers():
     ratio = Effect(name="x", contrast={"a": 1, "b": -1}, scale="relative")
     assert ratio.of({"a": 30, "b": 24}) == pytest.approx(25.0)
     assert ratio.of({"a": 30}) is None
+    assert ratio.of({"a": 30, "b": 0}) is None
+
+
+def test_effects_of_rows_that_were_not_asked_for_are_not_run():
+    _, size, shown = cohort_sizes()
+    some = [result for result in shown if result.row.name in ("from seed S=4", "from seed S=32")]
+    found = effect_results(size.effects, some)
+    assert [effect.verdict for effect in found] == ["agrees", "not run", "not run"]
+    assert reproduced(found) == "in part"
 
 
 def cohort_sizes(wers=WERS):
@@ -154,5 +163,7 @@ def test_a_summary_of_what_has_not_run(tmp_path):
     assert {one.reproduced for one in found} <= {"not run", "no effects stated"}
     assert counts_line(found).startswith("23 benchmarks. Reproduced in miniature: not run: ")
     assert len(summary_table(found)) >= 23
+    paper = summarise(lambda name: BenchRun.choose(name, size="paper", out=tmp_path), "paper")
+    assert ". Reproduced at the paper's size: not run: " in counts_line(paper)
     assert summary_document(found)["benchmarks"]["demo"]["reproduced"] == "not run"
     assert "| not run | 0 of 3 |" in summary_section(found, "sotto bench summary")

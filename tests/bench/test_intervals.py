@@ -129,3 +129,16 @@ def test_ratios_are_shown_in_percent():
 
 def test_one_speaker_has_no_interval():
     assert wer_estimate({0: one_set([10], [4]), 1: one_set([10], [5])}).interval is None
+
+
+def test_parts_of_any_size_are_contrasted():
+    many, few = counts("many", 0.5, speakers=2500), counts("few", 0.4, speakers=900)
+    found = estimate([(1.0, {0: many, 1: many}), (-1.0, {0: few, 1: few})])
+    assert found.value == pytest.approx(10.0)
+    of_each = [wer_estimate({0: one, 1: one}).half for one in (many, few)]
+    assert found.half == pytest.approx(math.hypot(*of_each), rel=0.1)  # drawn independently
+
+
+def test_speakers_without_words_do_not_spoil_an_interval():
+    found = wer_estimate({0: one_set([0, 10, 10], [0, 4, 5]), 1: one_set([0, 10, 10], [1, 5, 5])})
+    assert all(map(math.isfinite, found.interval))

@@ -79,6 +79,7 @@ def train_rows(
     if leads():
         name = runs[0].name if len(runs) == 1 else f"{len(runs)} benchmarks"
         keys, left = {job.key for job in jobs}, {job.key for job in jobs if not is_done(job)}
-        say(f"{name}: {len(left)} of {len(keys)} runs are left to train.")
+        runs_are = "run is" if len(keys) == 1 else "runs are"
+        say(f"{name}: {len(left)} of {len(keys)} {runs_are} left to train.")
     if not train_jobs(jobs, workers, announce=announce, wait=wait, say=say):
         say("Other commands train the rest.")

@@ -64,6 +64,15 @@ def store_path(size: Size, corpus: str, out: Path) -> Path:
     return out / "corpora" / f"{corpus}-{size.request(corpus).hash[:10]}"
 
 
+def unprepared(size: Size, wanted: Iterable[str], out: Path) -> list[str]:
+    """Return the corpora that some parts need and that are not prepared yet."""
+    return [
+        name
+        for name in sorted({size.parts[part].corpus for part in wanted})
+        if not store_path(size, name, out).exists()
+    ]
+
+
 def find_part(size: Size, name: str, out: Path, *, make: bool = False) -> Selection | None:
     """Return a part; None where its corpus is not prepared yet. `make` writes the list of its speakers."""
     part = size.parts[name]

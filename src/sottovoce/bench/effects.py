@@ -6,7 +6,7 @@ central: 0.5} where federated learning recovers more than half of the gap to cen
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -62,11 +62,16 @@ class Effect(_OnASet):
         return 0.0 if self.least is None else self.least, math.inf
 
     def of(self, percents: Mapping[str, float]) -> float | None:
-        """Return the contrast of WERs in percent, by row: in points, or in percent; None where a row has none."""
+        """Return the contrast of WERs in percent, by row: in points, or in percent; None where a row has none.
+
+        A ratio of a WER of 0 has none either.
+        """
         if not self.contrast.keys() <= percents.keys():
             return None
         if self.scale == "points":
             return math.fsum(weight * percents[row] for row, weight in self.contrast.items())
+        if min(percents[row] for row in self.contrast) <= 0:
+            return None  # no ratio
         return 100 * math.expm1(math.fsum(weight * math.log(percents[row]) for row, weight in self.contrast.items()))
 
     def holds(self, value: float) -> bool:
@@ -91,8 +96,13 @@ class Series(_OnASet):
         return list(dict.fromkeys(map(str, places))) if any(isinstance(place, str) for place in places) else None
 
 
-def require_effects(effects: Iterable[Effect], rows: Mapping[str, Collection[str]]) -> None:
-    """Raise ValueError where effects contradict themselves or the rows; `rows` have the names of their sets."""
+def require_effects(
+    effects: Iterable[Effect], rows: Mapping[str, Collection[str]], shown: Mapping[str, Hashable]
+) -> None:
+    """Raise ValueError where effects contradict themselves or the rows.
+
+    `rows` have the names of their sets, `shown` what identifies the run that each shows and the sets it is shown on.
+    """
     seen: set[str] = set()
     for effect in effects:
         if effect.name in seen:
@@ -103,17 +113,23 @@ def require_effects(effects: Iterable[Effect], rows: Mapping[str, Collection[str
             raise ValueError(f"the effect {effect.name!r} has a weight that is 0 or not finite")
         if abs(math.fsum(effect.contrast.values())) > _ROUNDING:
             raise ValueError(f"the weights of the effect {effect.name!r} do not sum to 0")
+        if len({shown[name] for name in effect.contrast}) == 1:
+            raise ValueError(f"the rows of the effect {effect.name!r} are one and the same run")
 
 
 def require_series(figures: Iterable[Series], rows: Mapping[str, Collection[str]]) -> None:
     """Raise ValueError where figures need rows or sets that do not exist, or a logarithm of nothing."""
     for figure in figures:
         what = f"the figure {figure.title!r}"
-        for line in figure.lines.values():
+        for name, line in figure.lines.items():
+            if not line:
+                raise ValueError(f"{what} has no rows in its line {name!r}")
             _require_rows(what, line, figure.on, rows)
         places = [place for line in figure.lines.values() for place in line.values()]
         if figure.categories is not None and not all(isinstance(place, str) for place in places):
             raise ValueError(f"{what} mixes numbers and texts on its axis")
+        if not all(isinstance(place, str) or math.isfinite(place) for place in places):
+            raise ValueError(f"{what} has a place that is not finite")
         if figure.log and not all(not isinstance(place, str) and place > 0 for place in places):
             raise ValueError(f"{what} has a logarithmic axis and a place that is not a number above 0")
 

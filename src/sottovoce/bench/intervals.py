@@ -35,8 +35,8 @@ Scale = Literal["points", "relative"]
 
 _LEVEL = 0.95
 _UPPER = (1 + _LEVEL) / 2
-_MOST_RESAMPLES, _FEWEST_RESAMPLES = 2000, 400
-_CELLS = 4_000_000  # of a table of resamples, in which every speaker has a column
+_RESAMPLES = 2000  # of every part: resamples of several parts are added up one by one
+_CELLS = 4_000_000  # of a table of resamples that is multiplied at once; every speaker has a column
 _NODES = 96  # of the quadrature for a quantile
 _HALVINGS = 30
 _LEAST_EDITS = 0.5  # in a logarithm, so that a model without errors has one
@@ -53,7 +53,7 @@ class Counts:
     @property
     def wer(self) -> float:
         """All edits over all words."""
-        return int(self.edits.sum()) / int(self.words.sum())
+        return int(self.edits.sum()) / max(int(self.words.sum()), 1)
 
     @property
     def speakers(self) -> int:
@@ -72,23 +72,38 @@ class Counts:
 
     @cached_property
     def _resampled(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        drawn = _resamples(self.part, self.speakers)
-        return drawn @ self.edits.astype(np.float64), drawn @ self.words.astype(np.float64)
+        drawn, edits, words = _resamples(self.part, self.speakers), *map(_floats, (self.edits, self.words))
+        blocks = [(block @ edits, block @ words) for block in map(_floats, _in_blocks(drawn))]
+        return np.concatenate([of for of, _ in blocks]), np.concatenate([of for _, of in blocks])
+
+
+def _floats(numbers: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
+    return numbers.astype(np.float64)
 
 
 def _scaled(edits: npt.NDArray[np.float64], words: npt.NDArray[np.float64], scale: Scale) -> npt.NDArray[np.float64]:
+    words = np.maximum(words, 1)  # a resample may have drawn speakers without words alone
     if scale == "points":
         return np.asarray(100 * edits / words, np.float64)
     return np.asarray(np.log(np.maximum(edits, _LEAST_EDITS) / words), np.float64)
 
 
 @lru_cache(maxsize=8)
-def _resamples(part: str, speakers: int) -> npt.NDArray[np.float64]:
+def _resamples(part: str, speakers: int) -> npt.NDArray[np.uint8]:
     """Return how often each speaker is in each resample. Different parts are resampled independently."""
-    count = min(max(_CELLS // speakers, _FEWEST_RESAMPLES), _MOST_RESAMPLES)
-    drawn = stream(0, "bench-bootstrap", part).integers(0, speakers, (count, speakers))
-    cells = drawn + speakers * np.arange(count)[:, None]
-    return np.bincount(cells.ravel(), minlength=count * speakers).reshape(count, speakers).astype(np.float64)
+    drawn = np.empty((_RESAMPLES, speakers), np.uint8)  # a speaker is hardly ever drawn ten times
+    generator = stream(0, "bench-bootstrap", part)
+    for block in _in_blocks(drawn):
+        count = len(block)
+        cells = generator.integers(0, speakers, (count, speakers)) + speakers * np.arange(count)[:, None]
+        block[:] = np.bincount(cells.ravel(), minlength=count * speakers).reshape(count, speakers)
+    return drawn
+
+
+def _in_blocks(table: npt.NDArray[np.uint8]) -> list[npt.NDArray[np.uint8]]:
+    """Return views of some rows each, so that what is computed with one of them takes little memory."""
+    rows = max(_CELLS // table.shape[1], 1)
+    return [table[first : first + rows] for first in range(0, len(table), rows)]
 
 
 @dataclass(frozen=True)

@@ -173,9 +173,15 @@ class Size(BaseModel):
     @model_validator(mode="after")
     def _effects_and_figures_are_of_rows(self) -> "Size":
         sets = {row.name: row.also for row in self.rows}
-        require_effects(self.effects, sets)
+        require_effects(self.effects, sets, {row.name: self._shown_run(row) for row in self.rows})
         require_series(self.figures, sets)
         return self
+
+    def _shown_run(self, row: Row) -> str:
+        """Return what tells the runs of rows apart, and on what they are shown."""
+        origin = self.origin(row)
+        run = (origin.kind, origin.seed_model, origin.train, [layer.tree for layer in origin.settings])
+        return repr((run, row.dev, row.test))
 
     def request(self, corpus: str) -> Request:
         """Return what a corpus is prepared from, and how."""

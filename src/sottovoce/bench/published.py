@@ -1,34 +1,40 @@
 """The results of a benchmark as a small document that can leave the machine: word errors, without names or audio.
 
-    FOLDER/BENCH-SIZE.json        every finished run: edits of each speaker by set, epsilon, sizes
+    FOLDER/NAME-SIZE.json        every finished run: edits of each speaker by set, epsilon, sizes
 
 Speakers are numbered, in the order of their names: the same number is the same speaker in all rows and seeds, so that
 tables, intervals and verdicts can be computed again from documents alone. Several documents of one benchmark, from
-several machines, are read as one; they must be of the same code.
+several machines, are read as one; a row must be the same in all of them, but for its seeds. Rows that are not those of
+today's preset or algorithm are left out (row_hashes.py).
 
 The document is not covered by any privacy guarantee: it holds error rates of single, unnamed speakers of dev and test.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sottovoce.bench.code_version import code_version
 from sottovoce.bench.intervals import Counts
+from sottovoce.bench.locks import Say, silent
 from sottovoce.bench.plan import BenchRun
+from sottovoce.bench.preset import Row
 from sottovoce.bench.results import RowResult, RunResult, Simulated, row_result
+from sottovoce.bench.row_hashes import content_hashes, described_hash, row_code
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.files import make_folder, written_whole
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.runs.documents import TrainingKind, read_json
 from sottovoce.version import VERSION
 
-FORM: Literal["sottovoce-bench-1"] = "sottovoce-bench-1"
+FORM: Literal["sottovoce-bench-2"] = "sottovoce-bench-2"
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+Count = Annotated[int, Field(ge=0, le=2**40)]  # of one speaker; sums of them are far below the largest integer
+Epsilon = Annotated[float, Field(ge=0)]
 
 
 class PublishedSet(BaseModel):
@@ -37,7 +43,7 @@ class PublishedSet(BaseModel):
     model_config = _FROZEN
 
     part: str
-    edits: tuple[NonNegativeInt, ...]  # by speaker
+    edits: tuple[Count, ...]  # by speaker
 
 
 class PublishedModel(BaseModel):
@@ -45,7 +51,7 @@ class PublishedModel(BaseModel):
 
     model_config = _FROZEN
 
-    steps: int
+    steps: Count
     sets: dict[str, PublishedSet]
 
 
@@ -54,12 +60,12 @@ class PublishedRun(BaseModel):
 
     model_config = _FROZEN
 
-    seed: int
+    seed: Count
     key: str
     last: PublishedModel
     best: PublishedModel | None  # on dev; None where it is the last one
-    epsilon_rdp: float | None
-    epsilon_pld: float | None
+    epsilon_rdp: Epsilon | None
+    epsilon_pld: Epsilon | None
 
 
 class PublishedRow(BaseModel):
@@ -69,9 +75,12 @@ class PublishedRow(BaseModel):
 
     row: str
     kind: TrainingKind
-    cohort_size: float | None
-    population: int | None
-    central_steps: int | None
+    code: str  # the version of the algorithm, and of own code, that computed the runs
+    described: str  # the hash of the row as its preset describes it
+    content: str  # the same, with the content of its parts
+    cohort_size: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+    population: Annotated[int, Field(ge=1)] | None
+    central_steps: Count | None
     runs: tuple[PublishedRun, ...]
 
     @property
@@ -87,44 +96,51 @@ class PublishedBench(BaseModel):
 
     model_config = _FROZEN
 
-    form: Literal["sottovoce-bench-1"] = FORM
-    bench: str
+    form: Literal["sottovoce-bench-2"] = FORM
+    bench: str  # as `document_name` has it
     size: Literal["paper", "mini"]
     version: str
-    code: str  # the version of the algorithm, and of own code, that computed the runs
-    words: dict[str, tuple[NonNegativeInt, ...]]  # of the references, by part and speaker
+    words: dict[str, tuple[Count, ...]]  # of the references, by part and speaker
     rows: tuple[PublishedRow, ...]
 
     @property
     def file_name(self) -> str:
         """The name of the document."""
-        return file_name(self.bench, self.size)
+        return f"{self.bench}-{self.size}.json"
+
+    @property
+    def seeds(self) -> set[int]:
+        """All seeds of all rows."""
+        return {run.seed for row in self.rows for run in row.runs}
 
 
-def file_name(bench: str, size: str) -> str:
-    """Return the name of a benchmark's document; that of a YAML file is named after the file."""
-    return f"{Path(bench).stem}-{size}.json"
+def document_name(bench: str) -> str:
+    """Return the name of a benchmark in documents: that of a YAML file is the name of the file, with its ending."""
+    return Path(bench).name
 
 
 def publish(run: BenchRun, results: Iterable[RowResult]) -> PublishedBench:
-    """Return the document of all rows that have finished runs."""
+    """Return the document of all rows that have finished runs, as `collect` has them."""
     words: dict[str, tuple[int, ...]] = {}
-    rows = []
+    rows, contents = [], content_hashes(run)
     for result in results:
         if result.runs:
-            rows.append(_published_row(result))
+            rows.append(_published_row(run, result, contents[result.row.name]))
             for one in result.runs:
                 words |= {counts.part: tuple(map(int, counts.words)) for counts in one.last.values()}
     return PublishedBench(
-        bench=run.name, size=run.size_name, version=VERSION, code=code_version(), words=words, rows=tuple(rows)
+        bench=document_name(run.name), size=run.size_name, version=VERSION, words=words, rows=tuple(rows)
     )
 
 
-def _published_row(result: RowResult) -> PublishedRow:
+def _published_row(run: BenchRun, result: RowResult, content: str) -> PublishedRow:
     sizes = result.simulated
     return PublishedRow(
         row=result.row.name,
         kind=result.kind,
+        code=row_code(run, result.row),
+        described=described_hash(run, result.row),
+        content=content,
         cohort_size=None if sizes is None else sizes.cohort_size,
         population=None if sizes is None else sizes.population,
         central_steps=None if sizes is None else sizes.central_steps,
@@ -153,11 +169,14 @@ def _published_run(run: RunResult) -> PublishedRun:
     )
 
 
-def write_published(document: PublishedBench, folder: Path) -> Path:
-    """Write a document into a folder, whole, and return its path; an older one of the benchmark is replaced."""
+def write_published(document: PublishedBench, folder: Path, *, private: bool = False) -> Path:
+    """Write a document into a folder, whole, and return its path; an older one of the benchmark is replaced.
+
+    A private one is for its owner only.
+    """
     make_folder(folder.absolute())
     path = folder / document.file_name
-    with written_whole(path) as file:
+    with written_whole(path, private=private) as file:
         file.write((json.dumps(document.model_dump(mode="json")) + "\n").encode())
     return path
 
@@ -172,25 +191,39 @@ def read_published(folder: Path) -> dict[tuple[str, str], PublishedBench]:
         raise DataError(f"There is no folder {folder}. Give a folder that `sotto bench export` has written.")
     found: dict[tuple[str, str], PublishedBench] = {}
     for path in sorted(folder.rglob("*.json")):
-        content = read_json(path)
-        if not isinstance(content, dict) or "form" not in content or "bench" not in content:
-            continue
-        if content["form"] != FORM:
-            raise DataError(f"{path} is in the form {content['form']!r}, not {FORM}. Export it again.")
-        try:
-            document = PublishedBench.model_validate(content)
-            _require_lengths(document)
-        except (ValidationError, ValueError):
-            raise DataError(f"{path} is damaged. Export it again.") from None
-        key = (document.bench, document.size)
-        found[key] = _joined(found[key], document, path) if key in found else document
+        document = _read(path) if path.is_file() else None
+        if document is not None:
+            key = (document.bench, document.size)
+            found[key] = _joined(found[key], document, path) if key in found else document
     if not found:
         raise DataError(f"{folder} holds no results of benchmarks. Write some with `sotto bench export`.")
     return found
 
 
-def _require_lengths(document: PublishedBench) -> None:
+def _read(path: Path) -> PublishedBench | None:
+    """Return a document; None where the file is something else."""
+    try:
+        content = read_json(path)
+        if not isinstance(content, dict) or "form" not in content or "bench" not in content:
+            return None
+        if content["form"] == FORM:
+            document = PublishedBench.model_validate(content)
+            _require_whole(document)
+            return document
+    except (DataError, ValidationError, ValueError):
+        raise DataError(f"{path} is damaged. Export it again, or remove it.") from None
+    raise DataError(f"{path} is in the form {content['form']!r}, not {FORM}. Export it again.")
+
+
+def _require_whole(document: PublishedBench) -> None:
+    """Raise ValueError where parts of a document contradict each other."""
+    if not all(map(any, document.words.values())):
+        raise ValueError("a part has no words")
+    if len({row.row for row in document.rows}) < len(document.rows):
+        raise ValueError("a row is there twice")
     for row in document.rows:
+        if len({run.seed for run in row.runs}) < len(row.runs):
+            raise ValueError("a seed is there twice")
         for run in row.runs:
             for model in filter(None, (run.last, run.best)):
                 for one in model.sets.values():
@@ -200,8 +233,6 @@ def _require_lengths(document: PublishedBench) -> None:
 
 def _joined(one: PublishedBench, other: PublishedBench, path: Path) -> PublishedBench:
     """Return the runs of two documents of one benchmark."""
-    if one.code != other.code:
-        raise DataError(f"{path} is of other code than another document of {one.bench}. Keep those of one code.")
     if any(one.words.get(part, words) != words for part, words in other.words.items()):
         raise DataError(f"{path} is of other speakers than another document of {one.bench}. Keep those of one corpus.")
     rows = {row.row: row for row in one.rows}
@@ -212,6 +243,11 @@ def _joined(one: PublishedBench, other: PublishedBench, path: Path) -> Published
 
 
 def _joined_row(one: PublishedRow, other: PublishedRow, path: Path) -> PublishedRow:
+    if one.content != other.content:
+        what = (
+            "algorithm" if one.code != other.code else "preset" if one.described != other.described else "set of data"
+        )
+        raise DataError(f"{path} has the row {other.row!r} of another {what} than another file. Keep one of them.")
     runs = {run.seed: run for run in one.runs}
     for run in other.runs:
         if run.seed in runs and runs[run.seed].key != run.key:
@@ -220,22 +256,29 @@ def _joined_row(one: PublishedRow, other: PublishedRow, path: Path) -> Published
     return one.model_copy(update={"runs": tuple(runs[seed] for seed in sorted(runs))})
 
 
-def published_results(run: BenchRun, document: PublishedBench | None) -> list[RowResult]:
+def published_results(run: BenchRun, document: PublishedBench | None, say: Say = silent) -> list[RowResult]:
     """Return the rows of a benchmark with the results of a document; without one, of nothing.
 
-    Seeds that were not asked for are left out. Raise DataError for a row that the benchmark does not have.
+    Seeds that were not asked for are left out. So are rows of another algorithm or preset than today's, and rows that
+    the benchmark does not have; `say` is told in a line.
     """
     published = {} if document is None else {row.row: row for row in document.rows}
-    known = {row.name for row in run.size.rows}
-    if unknown := published.keys() - known:
-        raise DataError(f"The benchmark {run.name} has no row {min(unknown)!r}. Export its results again.")
     words = {} if document is None else {part: np.array(own, np.int64) for part, own in document.words.items()}
+    if unknown := published.keys() - {row.name for row in run.size.rows}:
+        say(f"{run.name}: its document has rows that it has no longer; left out: {', '.join(sorted(unknown))}.")
+    current = {row.name: published[row.name] for row in run.rows if _is_of_today(run, row, published.get(row.name))}
+    if stale := [row.name for row in run.rows if row.name in published.keys() - current.keys()]:
+        say(f"{run.name}: its document is of another algorithm or preset; left out: {', '.join(stale)}.")
     results = []
     for row in run.rows:
-        own = published.get(row.name)
+        own = current.get(row.name)
         runs = [] if own is None else [_run_of(one, words) for one in own.runs if one.seed in run.seeds]
         results.append(row_result(run.bench, run.size, row, runs, None if own is None else own.simulated))
     return results
+
+
+def _is_of_today(run: BenchRun, row: Row, published: PublishedRow | None) -> bool:
+    return published is not None and published.described == described_hash(run, row)
 
 
 def _run_of(run: PublishedRun, words: dict[str, "np.ndarray[tuple[int], np.dtype[np.int64]]"]) -> RunResult:
@@ -261,11 +304,22 @@ def require_folder(folder: Path) -> None:
         raise ConfigError(f"{folder} is a file. Give a folder for the documents.")
 
 
-def kept_seeds(folder: Path, bench: str, size: str) -> Sequence[int]:
-    """Return the seeds of the document that is kept in a folder; none where there is none, or none that can be read."""
-    path = folder / file_name(bench, size)
+def would_be_lost(run: BenchRun, document: PublishedBench, folder: Path) -> list[str]:
+    """Return the rows of today's benchmark of which a document has fewer seeds than the one that it would replace.
+
+    A file that cannot be read as a document has nothing to lose.
+    """
+    path = folder / document.file_name
     try:
-        document = PublishedBench.model_validate(read_json(path)) if path.is_file() else None
-    except (ValidationError, DataError):
-        return ()
-    return () if document is None else sorted({run.seed for row in document.rows for run in row.runs})
+        before = _read(path) if path.is_file() else None
+    except DataError:
+        before = None
+    rows = {} if before is None else {row.row: row for row in before.rows}
+    seeds = {row.row: {one.seed for one in row.runs} for row in document.rows}
+    return [
+        row.name
+        for row in run.size.rows
+        if _is_of_today(run, row, old := rows.get(row.name))
+        and old is not None
+        and {one.seed for one in old.runs} - seeds.get(row.name, set())
+    ]

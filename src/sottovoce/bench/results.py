@@ -8,7 +8,7 @@ figures see no difference.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -131,6 +131,14 @@ def collect(run: BenchRun) -> list[RowResult]:
     """Return every row with the results of its finished runs."""
     jobs = run.jobs()
     return [row_result(run.bench, run.size, row, list(map(_run_result, _finished(jobs, row)))) for row in run.rows]
+
+
+def seeds_that_ran(run: BenchRun) -> list[int]:
+    """Return the seeds, from 0 on without a gap, with which a row of the benchmark has run, asked for or not."""
+    seeds: list[int] = []
+    while any(job.shown and is_done(job) for job in replace(run, rows=run.size.rows, seeds=[len(seeds)]).jobs()):
+        seeds.append(len(seeds))
+    return seeds
 
 
 def _finished(jobs: Iterable[Job], row: Row) -> list[Job]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sottovoce.bench.locks import Say, silent
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import SizeName, bench_names, load_bench
 from sottovoce.bench.published import published_results, read_published
@@ -12,7 +13,8 @@ from sottovoce.bench.result_tables import effect_document, effect_paper, effect_
 from sottovoce.bench.results import RowResult, collect
 from sottovoce.bench.verdicts import RULE, EffectResult, Reproduced, effect_results, reproduced
 
-OVERVIEW_HEADER = ("benchmark", "result of the paper", "in the paper", "reproduced in miniature", "effects that agree")
+OVERVIEW_HEADER = ("benchmark", "result of the paper", "in the paper", "reproduced", "effects that agree")
+_AT: dict[SizeName, str] = {"mini": "in miniature", "paper": "at the paper's size"}
 HEADER = ("benchmark", "reproduced", "effect", "seeds", "ours", "on", "paper", "verdict")
 
 
@@ -40,17 +42,20 @@ class BenchSummary:
         return reproduced(self.effects)
 
 
-def summarise(choose: Callable[[str], BenchRun], size: SizeName, documents: Path | None = None) -> list[BenchSummary]:
+def summarise(
+    choose: Callable[[str], BenchRun], size: SizeName, documents: Path | None = None, say: Say = silent
+) -> list[BenchSummary]:
     """Return all benchmarks that have this size: from runs, or from a folder of published documents.
 
-    `choose` makes the run of a benchmark from its name: with which seeds, and in which folders.
+    `choose` makes the run of a benchmark from its name: with which seeds, and in which folders. `say` is told which
+    rows of documents are left out.
     """
     published = None if documents is None else read_published(documents)
     summaries = []
     for name in bench_names():
         if size in load_bench(name).sizes:
             run = choose(name)
-            results = collect(run) if published is None else published_results(run, published.get((name, size)))
+            results = collect(run) if published is None else published_results(run, published.get((name, size)), say)
             summaries.append(_summary(run, results))
     return summaries
 
@@ -92,7 +97,8 @@ def counts_line(summaries: Sequence[BenchSummary]) -> str:
     kinds: tuple[Reproduced, ...] = ("yes", "in part", "no", "cannot tell", "not run", "no effects stated")
     counted = {kind: sum(one.reproduced == kind for one in summaries) for kind in kinds}
     shown = ", ".join(f"{kind}: {count}" for kind, count in counted.items() if count)
-    return f"{len(summaries)} benchmarks. Reproduced in miniature: {shown}."
+    at = " and ".join(dict.fromkeys(_AT[one.run.size_name] for one in summaries))
+    return f"{len(summaries)} benchmarks. Reproduced {at}: {shown}."
 
 
 def summary_document(summaries: Iterable[BenchSummary]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ Reproduced = Literal["yes", "no", "in part", "cannot tell", "not run", "no effec
 
 _POSITIVE = (0.0, math.inf)
 RULE = (
-    "Reproduced in miniature: yes, if every effect agrees; in part, if some do; no, if none agrees and one disagrees; "
+    "Reproduced: yes, if every effect agrees; in part, if some do; no, if none agrees and one disagrees; "
     "else cannot tell. One seed decides nothing."
 )
 
@@ -71,9 +71,12 @@ def interval_says(
 
 
 def effect_results(effects: Iterable[Effect], results: Sequence[RowResult]) -> list[EffectResult]:
-    """Return every effect with its verdict; effects of rows that are not among the results are left out."""
+    """Return every effect with its verdict; those of rows that are not among the results are not run."""
     rows = {result.row.name: result for result in results}
-    return [_effect_result(effect, rows) for effect in effects if effect.contrast.keys() <= rows.keys()]
+    return [
+        _effect_result(effect, rows) if effect.contrast.keys() <= rows.keys() else EffectResult(effect, None, {}, None)
+        for effect in effects
+    ]
 
 
 def _effect_result(effect: Effect, rows: dict[str, RowResult]) -> EffectResult:

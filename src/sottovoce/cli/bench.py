@@ -2,13 +2,23 @@
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, MaxRejectedOrUsual, Workers
-from sottovoce.cli.bench_results import SUMMARY, print_results, section_name, show_all, write_summary
+from sottovoce.cli.bench_results import (
+    corpora_option,
+    print_results,
+    say_unprepared,
+    section_name,
+    show_all,
+    summary_name,
+    unreadable_corpora,
+    write_summary,
+)
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.errors import ConfigError, DataError
 
@@ -132,12 +142,15 @@ def run(
     from sottovoce.workers import leads
 
     chosen = _chosen(name, all_of_them, rows, Choice(size, seeds, out, corpora, tuple(settings or ())))
-    _require_whole(results, report, chosen, rows=rows, part=part)
+    _require_whole(results, report, chosen, partial=rows is not None or part is not None or no_wait)
     selected = None if part is None else PlanPart.parse(part)
     if dry_run:
         from sottovoce.cli.bench_plan import print_bench_plan
 
         print_bench_plan(chosen, workers, selected, as_json=as_json)
+        for one in chosen:
+            for corpus, error in unreadable_corpora(one).items():
+                note(f"{one.name} needs the corpus {corpus}. {error}")
         return
     for one in chosen:
         require_places(results, section_name(one), report)
@@ -189,28 +202,23 @@ def _chosen(name: str | None, all_of_them: bool, rows: str | None, choice: Choic
 
 def _has_corpora(run: "BenchRun") -> bool:
     """Return whether the corpora of a miniature can be read or made; say which benchmark is left out."""
-    try:
-        for corpus in run.size.corpora.values():
-            corpus.check()
-    except DataError as error:
+    missing = unreadable_corpora(run)
+    for error in list(missing.values())[:1]:
         note(f"{run.name} is left out. {error}")
-        return False
-    return True
+    return not missing
 
 
-def _require_whole(
-    results: Path | None, report: Path | None, chosen: "Sequence[BenchRun]", *, rows: str | None, part: str | None
-) -> None:
+def _require_whole(results: Path | None, report: Path | None, chosen: "Sequence[BenchRun]", *, partial: bool) -> None:
     """Raise where a table or page would show less, or something else, than it promises."""
-    if results is not None and (rows is not None or part is not None):
-        raise ConfigError("--results writes a whole table: leave out --rows and --part.")
+    if results is not None and partial:
+        raise ConfigError("--results writes a whole table: leave out --rows, --part and --no-wait.")
     if report is not None and len(chosen) > 1:
         raise ConfigError("--report is a page about one benchmark: leave out --all.")
     if results is not None and chosen[0].settings and results.is_file():
         from sottovoce.reports.markdown import has_section
 
         for one in chosen:
-            if has_section(results, f"bench {one.name}"):
+            if has_section(results, section_name(replace(one, settings=()))):
                 raise ConfigError(
                     f"{results} has the table of {one.name} without --set. Give another file: these are other results."
                 )
@@ -232,15 +240,16 @@ def show(
 
     Example: sotto bench show dp-results --size paper
     """
-    from sottovoce.bench.published import published_results, read_published
+    from sottovoce.bench.published import document_name, published_results, read_published
     from sottovoce.bench.result_tables import document
     from sottovoce.bench.results import collect
 
     chosen = Choice(size, seeds, out, corpora, tuple(settings or ())).of(name, rows)
     if documents is None:
+        say_unprepared(chosen)
         shown = collect(chosen)
     else:
-        shown = published_results(chosen, read_published(documents).get((name, size)))
+        shown = published_results(chosen, read_published(documents).get((document_name(name), size)), note)
     if as_json:
         print_json(document(chosen, shown))
     else:
@@ -252,25 +261,34 @@ def export(
     name: Name,
     to: Annotated[Path, typer.Option("--to", help="The folder to write into: NAME-SIZE.json.")],
     size: SizeOption = "mini",
-    seeds: Seeds = 1,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Only so many seeds; default: all that have run.")
+    ] = None,
     out: Out = RESULTS,
     corpora: Corpora = CORPORA,
 ) -> None:
     """Write the results of finished runs as a small document: word errors by speaker number, epsilon, sizes.
 
     Tables, intervals and verdicts are computed from such documents as from runs: `sotto bench summary --from FOLDER`.
-    It holds no names and no audio, but error rates of single speakers of dev and test.
+    It holds no names and no audio, but error rates of single speakers of dev and test. A document that has more runs
+    is not replaced.
 
-    Example: sotto bench export dp-results --seeds 3 --to docs/results
+    Example: sotto bench export dp-results --to docs/results
     """
-    from sottovoce.bench.published import publish, require_folder, write_published
-    from sottovoce.bench.results import collect
+    from sottovoce.bench.published import publish, require_folder, would_be_lost, write_published
+    from sottovoce.bench.results import collect, seeds_that_ran
 
-    chosen = Choice(size, seeds, out, corpora).of(name)
+    chosen = Choice(size, seeds or 1, out, corpora).of(name)
     require_folder(to)
+    if seeds is None:
+        chosen = replace(chosen, seeds=seeds_that_ran(chosen))
     document = publish(chosen, collect(chosen))
     if not document.rows:
         raise DataError(f"No row of {name} has run below {out}. Run it first: sotto bench run {name} --out {out}")
+    if lost := would_be_lost(chosen, document, to):
+        raise DataError(
+            f"{to / document.file_name} has more seeds of {', '.join(lost)}. Export all seeds, or into another folder."
+        )
     note(f"The results are in {write_published(document, to)}.")
 
 
@@ -293,15 +311,16 @@ def summary(
     from sottovoce.bench.summary import HEADER, counts_line, summarise, summary_document, summary_table
     from sottovoce.bench.verdicts import RULE
 
-    require_places(results, SUMMARY, None)
-    found = summarise(Choice(size, seeds, out, corpora).of, size, documents)
+    require_places(results, summary_name(size), None)
+    found = summarise(Choice(size, seeds, out, corpora).of, size, documents, note)
     if as_json:
         print_json(summary_document(found))
     else:
         print_table("", list(HEADER), summary_table(found), text_columns=3)
         note(f"{counts_line(found)} {RULE}")
     if results is not None:
-        write_summary(found, results, f"sotto bench summary{f' --from {documents}' if documents else ''}")
+        source = f" --from {documents}" if documents else corpora_option(corpora)
+        write_summary(found, results, f"sotto bench summary{'' if size == 'mini' else f' --size {size}'}{source}")
 
 
 def require_places(results: Path | None, section_name: str, report: Path | None) -> None:

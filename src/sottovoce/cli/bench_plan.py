@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sottovoce.cli.console import note, print_json, print_table
+from sottovoce.cli.console import counted, note, print_json, print_table
 from sottovoce.files import gigabytes, require_free
 
 if TYPE_CHECKING:
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 def say_cost(cost: "PlanCost", workers: int) -> None:
     """Say in two lines what is left to do."""
     left = len(cost.left)
-    note(f"{len(cost.runs)} runs: {len(cost.runs) - left} done, {left} left, {_time(cost, cost.left, workers)}.")
+    note(
+        f"{counted(len(cost.runs), 'run')}: {len(cost.runs) - left} done, {left} left, {_time(cost, cost.left, workers)}."
+    )
     for corpus in cost.corpora:
         known = corpus.seconds is not None and corpus.bytes is not None
         costs = f"{_minutes(corpus.seconds or 0)}, {gigabytes(corpus.bytes or 0)}" if known else "cost not known"

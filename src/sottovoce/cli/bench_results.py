@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sottovoce.cli.console import note, print_json, print_table
+from sottovoce.errors import DataError
 
 if TYPE_CHECKING:
     from sottovoce.bench.plan import BenchRun
-    from sottovoce.bench.preset import Size
+    from sottovoce.bench.preset import Size, SizeName
     from sottovoce.bench.results import RowResult
     from sottovoce.bench.summary import BenchSummary
 
-SUMMARY = "bench summary"  # the section of a Markdown file that holds the table of all benchmarks
 DOCUMENTS = "results"  # below --out: the documents of the benchmarks that have run
 
 
@@ -52,7 +52,7 @@ def write_summary(found: "Sequence[BenchSummary]", results: Path, command: str) 
     from sottovoce.bench.summary import summary_section
     from sottovoce.reports.markdown import has_section, write_section
 
-    write_section(results, SUMMARY, summary_section(found, command))
+    write_section(results, summary_name(found[0].run.size_name), summary_section(found, command))
     for one in found:
         if one.has_run and has_section(results, section_name(one.run)):
             write_results(one.run, one.results, results, _command(one.run))
@@ -69,29 +69,78 @@ def _write_page(run: "BenchRun", shown: "Sequence[RowResult]", folders: Sequence
 
 
 def section_name(run: "BenchRun") -> str:
-    """Return the section of a Markdown file that holds the table of a benchmark."""
-    return " ".join(["bench", run.name, *(f"--set {setting}" for setting in run.settings)])
+    """Return the section of a Markdown file that holds the table of a benchmark; sizes have sections of their own."""
+    from sottovoce.bench.published import document_name
+
+    settings = (f"--set {setting}" for setting in run.settings)
+    return " ".join(["bench", document_name(run.name), *_size_words(run.size_name), *settings])
+
+
+def summary_name(size: "SizeName") -> str:
+    """Return the section of a Markdown file that holds the table of all benchmarks in one size."""
+    return " ".join(["bench summary", *_size_words(size)])
+
+
+def _size_words(size: "SizeName") -> list[str]:
+    return [] if size == "mini" else [f"--size {size}"]
 
 
 def _command(run: "BenchRun") -> str:
     settings = "".join(f" --set {setting}" for setting in run.settings)
-    return f"sotto bench run {run.name} --size {run.size_name}{seeds_option(len(run.seeds))}{settings}"
+    size = f" --size {run.size_name}"
+    return f"sotto bench run {run.name}{size}{seeds_option(len(run.seeds))}{settings}{corpora_option(run.corpora)}"
+
+
+def corpora_option(corpora: Path) -> str:
+    """Return the option that repeats a command with the same folder of corpora; nothing for the default."""
+    from sottovoce.bench.preset import CORPORA
+
+    return "" if corpora == CORPORA else f" --corpora {corpora}"
+
+
+def unreadable_corpora(run: "BenchRun") -> dict[str, DataError]:
+    """Return the corpora of the rows that are not prepared and cannot be prepared either, with the reasons."""
+    from sottovoce.bench.corpora import unprepared
+    from sottovoce.bench.plan import wanted_parts
+
+    found = {}
+    for name in unprepared(run.size, wanted_parts(run.size, run.rows), run.out):
+        try:
+            run.size.corpora[name].check()
+        except DataError as error:
+            found[name] = error
+    return found
+
+
+def say_unprepared(run: "BenchRun") -> None:
+    """Say which corpora of the rows are not prepared, so that nothing of them can be shown."""
+    from sottovoce.bench.corpora import unprepared
+    from sottovoce.bench.plan import wanted_parts
+
+    if missing := unprepared(run.size, wanted_parts(run.size, run.rows), run.out):
+        note(
+            f"Not prepared below {run.out}, with corpora in {run.corpora}: {', '.join(missing)}. Rows that need them "
+            "are shown as not run. Give --out and --corpora as for `sotto bench run`."
+        )
 
 
 def keep_document(run: "BenchRun") -> None:
-    """Write OUT/results/NAME-SIZE.json: all rows that have run, with these seeds and those of an earlier document.
+    """Write OUT/results/NAME-SIZE.json, for its owner only: all rows that have run, with all their seeds.
 
     Runs with --set are other results than the benchmark's: nothing is kept of them.
     """
-    from sottovoce.bench.published import kept_seeds, publish, write_published
-    from sottovoce.bench.results import collect
+    from sottovoce.bench.published import publish, would_be_lost, write_published
+    from sottovoce.bench.results import collect, seeds_that_ran
 
     if run.settings:
         return
     folder = run.out / DOCUMENTS
-    seeds = sorted({*run.seeds, *kept_seeds(folder, run.name, run.size_name)})
-    everything = replace(run, rows=run.size.rows, seeds=seeds)
-    write_published(publish(everything, collect(everything)), folder)
+    everything = replace(run, rows=run.size.rows, seeds=sorted({*run.seeds, *seeds_that_ran(run)}))
+    document = publish(everything, collect(everything))
+    if would_be_lost(everything, document, folder):
+        note(f"{folder / document.file_name} stays as it is: it has runs that are no longer below {run.out}.")
+    else:
+        write_published(document, folder, private=True)
 
 
 def print_results(run: "BenchRun", shown: "Sequence[RowResult]") -> None:

@@ -7,7 +7,7 @@ import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson
 from sottovoce.cli.config import Settings, configured
-from sottovoce.cli.console import note, print_json, print_table
+from sottovoce.cli.console import counted, note, print_json, print_table
 from sottovoce.cli.train import Chosen, data_layers
 from sottovoce.errors import ConfigError
 from sottovoce.files import gigabytes
@@ -186,7 +186,7 @@ def _print_bench(name: str, device: "Device", processes: int, precision: "Precis
         [one.row.name, one.row.kind, _short(one.cost.flops_per_run), _hours(one.cost.gpu_hours, one.cost.factor)]
         for one in found
     ]
-    title = f"{name}: {len(found)} runs, each on {processes} x {device.name}"
+    title = f"{name}: {counted(len(found), 'run')}, each on {processes} x {device.name}"
     print_table(title, ["run", "", "FLOPs", "GPU-hours"], rows, text_columns=2)
     low, high = (sum(one.cost.gpu_hours * one.cost.factor**sign for one in found) for sign in (-1, 1))
     note(f"Together {_short(low)} to {_short(high)} GPU-hours; runs that other benchmarks share are trained once.")

@@ -31,6 +31,9 @@ class CorpusSpec(BaseModel):
 
     def check(self) -> None:
         """Raise an error if it is already clear that the corpus cannot be read or generated."""
+        for _, path in self:
+            if isinstance(path, Path) and not path.exists():
+                raise DataError(f"{path} does not exist. Give the place of the corpus.")
 
     def read(self) -> Corpus:
         """Return the corpus with all its utterances, as `Entry` or, where one is unusable, as `Rejection`."""
