@@ -73,8 +73,10 @@ def overview_table(summaries: Iterable[BenchSummary]) -> list[list[str]]:
 
 
 def _agreeing(effects: Sequence[EffectResult]) -> str:
-    agreeing = sum(effect.verdict == "agrees" for effect in effects)
-    return f"{agreeing} of {len(effects)}" if effects else "-"
+    agreeing, waiting = (sum(effect.verdict == verdict for effect in effects) for verdict in ("agrees", "not run"))
+    if waiting == len(effects):
+        return "-"
+    return f"{agreeing} of {len(effects)}" + (f", {waiting} not run" if waiting else "")
 
 
 def summary_table(summaries: Iterable[BenchSummary]) -> list[list[str]]:

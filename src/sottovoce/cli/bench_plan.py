@@ -16,7 +16,8 @@ def say_cost(cost: "PlanCost", workers: int) -> None:
     """Say in two lines what is left to do."""
     left = len(cost.left)
     note(
-        f"{counted(len(cost.runs), 'run')}: {len(cost.runs) - left} done, {left} left, {_time(cost, cost.left, workers)}."
+        f"{counted(len(cost.runs), 'run')}: {len(cost.runs) - left} done, {left} left, "
+        f"{_time(cost, cost.left, workers)}."
     )
     for corpus in cost.corpora:
         known = corpus.seconds is not None and corpus.bytes is not None
