@@ -12,8 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from conftest import write_audio
+from sottovoce.bench.locks import lock_path
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.scheduling import PlanPart, Queue, train_jobs
 from sottovoce.errors import ConfigError, DataError
@@ -179,6 +181,58 @@ def test_a_row_that_fails_does_not_stop_the_others(preset, reference, tmp_path):
     assert "one: " in said[0]
     done = {job.row.name for job in jobs if (job.folder / Done.FILE).exists()}
     assert done == {"base", "two", "three"}
+
+
+def test_a_lock_of_a_run_that_is_done_is_given_back(preset, reference, tmp_path, monkeypatch):
+    base, one, *_ = unfinished(preset, reference, tmp_path)
+    finish(base, reference)
+    shared = replace(one, row=one.row.model_copy(update={"name": "the same run on more parts"}))
+    queue = Queue([one, shared])
+    answers = iter([False, False, True, False])  # two looks at all rows; then `one` is found done, its lock in hand
+    monkeypatch.setattr("sottovoce.bench.scheduling.is_done", lambda _job: next(answers))
+    with contextlib.ExitStack() as holding:
+        assert queue.take(holding, wait=False).number == 1
+        with taken(lock_path(tmp_path / "out", one.folder.name)) as free:
+            assert not free
+    with taken(lock_path(tmp_path / "out", one.folder.name)) as free:
+        assert free
+
+
+def test_an_empty_part_ends_at_once_under_torchrun(monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
+    monkeypatch.setenv("RANK", "0")
+    assert train_jobs([], 1)
+
+
+def test_rows_for_different_processes_are_refused(preset, reference, tmp_path):
+    base, one, *_ = unfinished(preset, reference, tmp_path)
+    with pytest.raises(ConfigError, match=r"'base' and 'one' differ in hardware\.device or"):
+        train_jobs([base, with_hardware(one, threads_per_worker=2)], 1)
+    assert not (tmp_path / "out").exists()
+
+
+def with_hardware(job, **values):
+    hardware = job.resolved.config.hardware.model_copy(update=values)
+    config = job.resolved.config.model_copy(update={"hardware": hardware})
+    return replace(job, resolved=replace(job.resolved, config=config))
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory.\nTried"), MemoryError()])
+def test_a_row_without_memory_fails_alone(preset, reference, tmp_path, monkeypatch, error):
+    base, one, two, _ = unfinished(preset, reference, tmp_path)
+    finish(base, reference)
+    trained = []
+
+    def train(_group, job, *_):
+        trained.append(job.row.name)
+        if job.row.name == "one":
+            raise error
+        finish(job, reference)
+
+    monkeypatch.setattr("sottovoce.bench.scheduling.run_one", train)
+    with pytest.raises(DataError, match="1 of the runs failed.* one: Out of memory"):
+        train_jobs([base, one, two], 1)
+    assert trained == ["one", "two"]
 
 
 def rebased(job):

@@ -99,13 +99,13 @@ def test_steps_that_are_prepared_ahead_are_the_same(make_store, rank):
 
 
 def test_any_number_of_processes_gives_the_same_gradient_and_loss(make_store, tmp_path):
-    store = make_store({"a": 8, "b": 7})
+    store = make_store({"a": 5, "b": 4})
     script = (
         "from pathlib import Path\n"
         "import central_gradients\n"
         "from sottovoce.workers import run_workers\n"
         "if __name__ == '__main__':\n"
-        "    for processes in (1, 2, 3, 5):\n"
+        "    for processes in (1, 2, 4):\n"
         f"        arguments = (Path({str(store.path)!r}), Path({str(tmp_path)!r}))\n"
         "        run_workers(central_gradients.leave_gradients, arguments, processes, 1)\n"
     )
@@ -113,7 +113,7 @@ def test_any_number_of_processes_gives_the_same_gradient_and_loss(make_store, tm
     path = f"{ROOT / 'src'}:{ROOT / 'tests'}"
     subprocess.run([sys.executable, tmp_path / "main.py"], check=True, timeout=120, env={"PYTHONPATH": path})
     alone = torch.load(tmp_path / "1-0.pt")
-    for processes in (2, 3, 5):
+    for processes in (2, 4):  # a micro-batch each; pieces, and in a small step nothing for somebody
         for rank in range(processes):
             found = torch.load(tmp_path / f"{processes}-{rank}.pt")
             for number, (loss, gradient) in alone.items():

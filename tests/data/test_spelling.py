@@ -37,12 +37,47 @@ TEXTS = {"a": ("good morning", "room 42", "five €"), "b": ("well-known", "♥"
         ("fr", "l'été 80", "l'été quatre-vingts"),
         ("de", "déjà vu 1984: 1.000", "deja vu neunzehnhundertvierundachtzig eintausend"),
         ("de", "Москва 2", "москва zwei"),
+        ("en", "2,000.50 or 0.125", "two thousand point five or zero point one two five"),
+        ("en", "the 1,000th", "the one thousandth"),
+        ("fr", "1\u202f000,5", "mille virgule cinq"),
+        ("de", "1.000,5", "eintausend komma fünf"),
     ],
 )
 def test_numbers_signs_and_foreign_letters_are_spelt_out(language, raw, expected):
     tokens = TokenSet((language,))
     assert spelt_out(raw, language, tokens) == expected
     assert not tokens.unknown(writable(expected, tokens))
+
+
+@pytest.mark.parametrize(
+    ("language", "numbers"),
+    [
+        (
+            "en",
+            (
+                "3.14.15",
+                "1.000",
+                "2.000,50",
+                "10,00",
+                "1,00,000",
+                "½",
+                "1½",
+                "m²",
+                "1/2",
+                "10 000",
+                ".5",
+                "1.5th",
+                "1/2/99",
+            ),
+        ),
+        ("fr", ("0.5", "3,125", "1,000.5", "10 000", "¾", "1.2.3")),
+        ("de", ("0.5", "3,125", "1,000.5", "10 000", "1/4", "1.00")),
+    ],
+)
+def test_what_is_not_surely_a_number_is_never_a_complete_target(language, numbers):
+    tokens = TokenSet((language,))
+    for number in numbers:
+        assert tokens.unknown(spelt_out(f"x {number} x", language, tokens)), number
 
 
 def test_what_has_tokens_is_written_as_it_is():

@@ -122,6 +122,13 @@ def test_local_work_is_what_the_client_plans():
             assert seconds[place] == pytest.approx(sum(len(batch.rows) for batch in planned))
 
 
+def test_what_fits_into_one_batch_is_one():
+    wanted = config("batching.seconds=120", "federated.local.epochs=1")
+    steps, seconds = local_work(wanted, np.array([0.0, 60.0, 119.5, 120.0, 121.0]), 5.6)
+    assert steps.tolist() == [0, 1, 1, 1, 2]  # a full batch has 117 s on average
+    assert seconds.tolist() == [0, 60, 119.5, 120, 121]
+
+
 @pytest.mark.parametrize("local", ["epochs=3", "steps=40"])
 def test_local_work_of_utterances_of_different_lengths(local):
     rng, key, count = stream(0, "test"), *local.split("=")

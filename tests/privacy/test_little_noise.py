@@ -24,7 +24,7 @@ def test_every_epsilon_is_finite_and_falls_with_the_noise(q, adjacency):
             spent = {Event(z, q, adjacency): steps}
             started = time.process_time()
             found = account_for(spent, DELTA)
-            assert time.process_time() - started < 5  # a third of a second on an idle machine
+            assert time.process_time() - started < 5  # never minutes, whatever the noise
             assert 0 < found.rdp.epsilon <= before
             unsampled = steps / (2 * z**2) + math.sqrt(2 * steps * math.log(1 / DELTA)) / z
             assert found.rdp.epsilon <= 1.001 * unsampled

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+import torch
+
 from sottovoce.bench.locks import WAIT_SECONDS, Say, lock_path, look_anew, silent
 from sottovoce.bench.plan import Job
 from sottovoce.bench.run import is_done, is_trained, run_one
@@ -55,10 +57,11 @@ def train_jobs(
     signal stopped it early.
     """
     failed: dict[str, str] = {}
+    _require_like_processes(jobs)
     while True:
         left = [job for job in jobs if not failed.keys() & lineage(job)]
         # Under torchrun the leading process decides: another command may end a run while its processes look at it.
-        if all(map(is_done, left)) and not under_torchrun():
+        if not left or (all(map(is_done, left)) and not under_torchrun()):
             break
         hardware = left[0].resolved.config.hardware
         try:
@@ -73,6 +76,20 @@ def train_jobs(
     if failed:
         raise DataError(f"{len(failed)} of the runs failed, the others were trained. {next(iter(failed.values()))}")
     return all(map(is_done, jobs)) or not leads()
+
+
+def _require_like_processes(jobs: Sequence[Job]) -> None:
+    """Raise where rows want different processes: those of a command are started once, for all rows."""
+    wanted: dict[tuple[str, int], Job] = {}
+    for job in jobs:
+        hardware = job.resolved.config.hardware
+        wanted.setdefault((hardware.device, hardware.threads_per_worker), job)
+    if len(wanted) > 1:
+        first, second = list(wanted.values())[:2]
+        raise ConfigError(
+            f"The rows {first.row.name!r} and {second.row.name!r} differ in hardware.device or "
+            "hardware.threads_per_worker. Give all rows the same, with --set."
+        )
 
 
 class Planned(Protocol):
@@ -142,6 +159,9 @@ def _train_one(group: Group, job: Job, make_display: MakeDisplay, stop: Stop) ->
         raise
     except (SottoError, OSError) as error:
         raise RowFailedError(job.key, f"{job.bench}, {job.label}: {error}") from None
+    except (torch.OutOfMemoryError, MemoryError):  # another row may be smaller
+        memory = "Out of memory. Use a larger machine, fewer --workers on it, or smaller batches."
+        raise RowFailedError(job.key, f"{job.bench}, {job.label}: {memory}") from None
 
 
 @dataclass(frozen=True)
@@ -175,12 +195,14 @@ class Queue:
                 blocked = True
                 continue
             lock = lock_path(job.folder.parent.parent, job.folder.name)
-            if not holding.enter_context(taken(lock)):
-                waiting = waiting or f"{job.label} ({holder_of(lock)})"
-                continue
-            look_anew(job.folder.parent, job.folder)
-            if not is_done(job):
-                return Turn(number, self._total - len(self._left) + 1, self._total)
+            with contextlib.ExitStack() as trying:  # a lock that is not needed ends here: rows may share a run
+                if not trying.enter_context(taken(lock)):
+                    waiting = waiting or f"{job.label} ({holder_of(lock)})"
+                    continue
+                look_anew(job.folder.parent, job.folder)
+                if not is_done(job):
+                    holding.enter_context(trying.pop_all())
+                    return Turn(number, self._total - len(self._left) + 1, self._total)
         if not waiting or not (wait or blocked):
             return Turn()
         return Turn(waiting=waiting)

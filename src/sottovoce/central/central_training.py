@@ -47,6 +47,7 @@ def _train(opened: OpenRun) -> None:
         may_change=MAY_CHANGE,
         data=data_hashes(config, context.run, train=train, dev=context.dev),
         max_minutes=config.central.max_minutes,
+        exact=False,
     )
     with closing(training.log):
         _take_steps(training, train)

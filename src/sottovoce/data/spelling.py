@@ -4,7 +4,8 @@ The rule of `normalise` (text.py), which is the paper's, comes first and alone d
 characters without a token remain, and `unknown_letters` is `keep`, this happens to the raw text:
 
 - Numbers become words (num2words): 42, 1,000 (en) or 1.000 (fr, de), 3.5 or 3,5, 2nd or 2e, and years of four digits.
-  Digits after a leading 0 are read one by one.
+  Digits after a leading 0 are read one by one. What is not surely a number of that language stays as it is: 3.14.15,
+  1/2, 10 000, 1.000 in English, 0.5 in German.
 - `&` and `%` become words.
 - Latin letters of other languages become letters of the token set (unidecode): "señor" is "senor" in French.
 
@@ -27,15 +28,23 @@ KEEP: UnknownLetters = "keep"
 
 _SIGNS = {"en": ("and", "percent"), "fr": ("et", "pour cent"), "de": ("und", "prozent")}
 _ORDINAL_ENDS = {"en": "st|nd|rd|th", "fr": "ers?|res?|e|ème|eme", "de": "te[nrsm]?"}
-_GROUPED = {"en": r"\d{1,3}(?:,\d{3})+", "fr": r"\d{1,3}(?:[.\u00a0\u202f]\d{3})+", "de": r"\d{1,3}(?:\.\d{3})+"}
+# Everything that may belong to one number; then what surely is a number. A point or comma before three digits may group
+# them in another language, unless a 0 comes first.
+_CHUNKS = {
+    language: re.compile(
+        rf"(?<![\d.,/])(?P<digits>(?:[0-9]{{1,3}}(?: [0-9]{{3}})+(?![0-9])|[0-9]+)(?:[.,/'\u2044\u00a0\u202f][0-9]+)*)"
+        rf"(?P<ordinal>(?:{ends})(?!\w))?"
+    )
+    for language, ends in _ORDINAL_ENDS.items()
+}
+_GROUP = {"en": ",", "fr": r"[.\u00a0\u202f]", "de": r"[.\u00a0\u202f]"}
 _POINT = {"en": r"\.", "fr": ",", "de": ","}
 _NUMBERS = {
     language: re.compile(
-        rf"(?<![\d.,])(?:(?P<grouped>{_GROUPED[language]})|(?P<decimal>\d+{_POINT[language]}\d+)"
-        rf"|(?P<ordinal>\d+)(?:{_ORDINAL_ENDS[language]})(?!\w)|(?P<plain>\d+))(?![.,]?\d)",
-        re.ASCII,
+        rf"(?P<plain>[0-9]+)|(?P<grouped>[1-9][0-9]{{0,2}}(?:{group}[0-9]{{3}})+)(?:{_POINT[language]}(?P<cents>[0-9]+))?"
+        rf"|(?P<whole>0(?={_POINT[language]})|[0-9]+(?!{_POINT[language]}[0-9]{{3}}$)){_POINT[language]}(?P<part>[0-9]+)"
     )
-    for language in _SIGNS
+    for language, group in _GROUP.items()
 }
 _MOST_DIGITS = 15  # a longer number is no quantity
 _YEARS = range(1100, 2000)  # four digits that are read in hundreds
@@ -46,8 +55,9 @@ def spelt_out(raw: str, language: str, tokens: TokenSet) -> str:
 
     Example: `spelt_out("The 2nd of 1,000", "en", TokenSet(("en",)))` is "the second of one thousand"
     """
-    composed = unicodedata.normalize("NFKC", raw)
-    spoken = _NUMBERS[language].sub(lambda number: _apart(_words(number, language), number), composed)
+    # Numbers first: NFKC makes digits of ½ and ², and a plain space of one that groups digits.
+    read = _CHUNKS[language].sub(lambda chunk: _read(chunk, language), raw)
+    spoken = unicodedata.normalize("NFKC", read)
     for sign, word in zip("&%", _SIGNS[language], strict=True):
         spoken = spoken.replace(sign, f" {word} ")
     text = normalise(spoken, language)
@@ -61,22 +71,30 @@ def writable(text: str, tokens: TokenSet) -> str:
     return " ".join(word for word in kept.split() if word.strip("'-"))
 
 
-def _words(number: re.Match[str], language: str) -> str:
-    """Return a number in words; digits that are no quantity as they are."""
+def _read(chunk: re.Match[str], language: str) -> str:
+    """Return a number in words; what is no number, or no quantity, as it is."""
+    number = _NUMBERS[language].fullmatch(chunk["digits"])
+    if number is None or len(chunk["digits"]) > _MOST_DIGITS:
+        return chunk[0]
+    ordinal, part = chunk["ordinal"] is not None, number["cents"] or number["part"]
+    if ordinal and part is not None:
+        return chunk[0]
+    whole = re.sub("[^0-9]", "", number["plain"] or number["grouped"] or number["whole"])
+    return _apart(_words(whole, part, language, ordinal=ordinal, plain=number["plain"] is not None), chunk)
+
+
+def _words(whole: str, part: str | None, language: str, *, ordinal: bool, plain: bool) -> str:
+    """Return a number in words, from its digits before and after the decimal point."""
     from num2words import num2words  # noqa: PLC0415 - slow to load, and seldom needed
 
-    kind, digits = str(number.lastgroup), number[str(number.lastgroup)]
-    if len(digits) > _MOST_DIGITS:
-        return number[0]
-    if kind == "decimal":
-        return str(num2words(digits.replace(",", "."), lang=language))
-    if kind == "plain" and digits.startswith("0") and len(digits) > 1:
-        return " ".join(str(num2words(int(digit), lang=language)) for digit in digits)
-    value = int(re.sub(r"\D", "", digits))
-    if kind == "ordinal":
-        return str(num2words(value, lang=language, to="ordinal"))
-    is_year = kind == "plain" and value in _YEARS and language != "fr"
-    return str(num2words(value, lang=language, to="year" if is_year else "cardinal"))
+    if part is not None:
+        return str(num2words(f"{whole}.{part}", lang=language))
+    if ordinal:
+        return str(num2words(int(whole), lang=language, to="ordinal"))
+    if whole.startswith("0") and len(whole) > 1:
+        return " ".join(str(num2words(int(digit), lang=language)) for digit in whole)
+    is_year = plain and int(whole) in _YEARS and language != "fr"
+    return str(num2words(int(whole), lang=language, to="year" if is_year else "cardinal"))
 
 
 def _apart(words: str, number: re.Match[str]) -> str:

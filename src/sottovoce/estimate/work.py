@@ -105,7 +105,8 @@ def local_work(config: Config, seconds: Floats, utterance_seconds: float | None)
         max=config.batching.max_seconds_per_user
     )  # fmt: skip
     full = config.batching.seconds
-    batches = np.ceil(heard / (full if utterance_seconds is None else batch_audio(full, utterance_seconds)))
+    cut = np.ceil(heard / (full if utterance_seconds is None else batch_audio(full, utterance_seconds)))
+    batches = np.where(heard <= full, np.minimum(cut, 1.0), cut)  # what fits into one batch is not cut
     local = config.federated.local
     if local.steps is None:
         return local.passes * batches, local.passes * heard

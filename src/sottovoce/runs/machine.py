@@ -1,6 +1,7 @@
 """The types of machine that a run was trained on: what its bits depend on besides code, configuration and data.
 
-RUN/machines.json holds one entry for each type: a run that resumes elsewhere has several.
+RUN/machines.json holds one entry for each type, and for each number of processes of a central run: a run that resumes
+elsewhere has several.
 """
 
 import platform
@@ -22,6 +23,7 @@ class Machine(BaseModel):
     instructions: str  # that torch uses
     torch: str
     gpu: str | None = None  # where the run trains on one
+    processes: int | None = None  # of a central run, whose sums are rounded by them; federated sums are exact
 
     def __str__(self) -> str:
         """Return it for people."""

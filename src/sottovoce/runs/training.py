@@ -138,14 +138,20 @@ class Training:
         max_minutes: float | None = None,
         timed: bool = True,
         events: bool = True,
+        exact: bool = True,
     ) -> "Training":
-        """Start the run or resume it, with data of the same hashes; `events` also writes TensorBoard events."""
+        """Start the run or resume it, with data of the same hashes; `events` also writes TensorBoard events.
+
+        Without `exact` sums over processes, their number is recorded with the machine.
+        """
         group, run, resolved = context.group, context.run, context.resolved
         if group.leads:
             config = resolved.config.model_dump(mode="json")
             begun = RunConfig(config=config, data=dict(data), sources=dict(resolved.sources))
             run.begin(begun.with_places(run.path), {*may_change, *_DATA_PLACES})
-            record_machine(run.path, this_machine(context.recogniser.flat.theta.device.type))
+            machine = this_machine(context.recogniser.flat.theta.device.type)
+            processes = None if exact else group.size
+            record_machine(run.path, machine.model_copy(update={"processes": processes}))
         group.barrier()
         checkpoint = run.load(context.recogniser, context.state)
         progress = TrainingProgress() if checkpoint is None else TrainingProgress.at(checkpoint)
