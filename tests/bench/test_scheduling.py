@@ -230,7 +230,7 @@ def test_a_row_without_memory_fails_alone(preset, reference, tmp_path, monkeypat
         finish(job, reference)
 
     monkeypatch.setattr("sottovoce.bench.scheduling.run_one", train)
-    with pytest.raises(DataError, match="1 of the runs failed.* one: Out of memory"):
+    with pytest.raises(DataError, match=r"1 of the runs failed.* one: Out of memory"):
         train_jobs([base, one, two], 1)
     assert trained == ["one", "two"]
 

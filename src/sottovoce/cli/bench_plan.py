@@ -14,11 +14,8 @@ if TYPE_CHECKING:
 
 def say_cost(cost: "PlanCost", workers: int) -> None:
     """Say in two lines what is left to do."""
-    left = len(cost.left)
-    note(
-        f"{counted(len(cost.runs), 'run')}: {len(cost.runs) - left} done, {left} left, "
-        f"{_time(cost, cost.left, workers)}."
-    )
+    planned, left = len(cost.runs), len(cost.left)
+    note(f"{counted(planned, 'run')}: {planned - left} done, {left} left, {_time(cost, cost.left, workers)}.")
     for corpus in cost.corpora:
         known = corpus.seconds is not None and corpus.bytes is not None
         costs = f"{_minutes(corpus.seconds or 0)}, {gigabytes(corpus.bytes or 0)}" if known else "cost not known"
