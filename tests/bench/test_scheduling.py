@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from conftest import write_audio
+from sottovoce.bench.bench_plan_costs import _planned
 from sottovoce.bench.locks import lock_path
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.scheduling import PlanPart, Queue, train_jobs
@@ -22,6 +23,7 @@ from sottovoce.errors import ConfigError, DataError
 from sottovoce.files import holder_of, sha256_of, taken
 from sottovoce.model.recogniser import MODEL_FILE
 from sottovoce.runs.documents import Done
+from sottovoce.runs.machine import machines_of
 from trainings import TORCHRUN, run_here
 
 ROWS = ("one", "two", "three")
@@ -107,18 +109,19 @@ def test_two_commands_at_once_train_every_row_once_and_end_like_one(preset, refe
 
 def test_a_run_whose_command_was_killed_is_continued_by_the_one_that_waits(preset, reference, tmp_path):
     out = with_corpora(reference, tmp_path / "out")
-    first = begin(command(preset, out), tmp_path / "a.txt", start_new_session=True)
+    words = command(preset, out, "--rows", "one")
+    first = begin(words, tmp_path / "a.txt", start_new_session=True)
     try:
         until(lambda: list(out.glob("runs/*/private.jsonl")))
         os.killpg(first.pid, signal.SIGSTOP)  # in the middle, with its lock held
         assert not list(out.glob("runs/*/done.json"))
-        second = begin(command(preset, out), tmp_path / "b.txt")
+        second = begin(words, tmp_path / "b.txt")
         until(lambda: "Waiting for runs that other commands train, such as base" in (tmp_path / "b.txt").read_text())
     finally:
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
     assert second.wait(300) == 0, (tmp_path / "b.txt").read_text()
-    assert models_in(preset, out) == models_in(preset, reference)
+    assert models_in(preset, out, ["one"]) == models_in(preset, reference, ["one"])
 
 
 @pytest.mark.slow
@@ -272,6 +275,7 @@ def test_a_lock_names_its_holder_and_is_free_after_it(tmp_path):
 def test_what_was_shown_says_when_rows_come_from_different_machines(preset, reference):
     job = next(job for job in BenchRun.choose(preset, out=reference).jobs() if job.row.name == "one")
     path = job.folder / "machines.json"
+    assert [machine.processes for one in (job.base, job) for machine in machines_of(one.folder)] == [1, None]
     before = path.read_text()
     try:
         path.write_text(before.replace(json.loads(before)["machines"][0]["cpu"], "Another CPU"))
@@ -307,6 +311,24 @@ def test_times_of_finished_runs_are_used_for_others_of_the_same_work(preset, ref
     jobs = {job.row.name: job for job in BenchRun.choose(preset, out=reference).jobs()}
     spent = sorted(Done.read(jobs[row].folder).seconds for row in ROWS)
     assert plan["runs"][-1]["seconds"] == pytest.approx(spent[1])  # the median of the three rows, of as many steps
+
+
+def test_a_plan_knows_runs_apart_as_their_keys_do(preset, tmp_path):
+    text = Path(preset).read_text()
+    text = text.replace(
+        "models: {base:", "models: {other: {name: other, kind: central, train: seed, dev: users}, base:"
+    )
+    text = text.replace("      - {name: one, seed_model: base}", (
+        "      - {name: four, seed_model: other, set: ["
+        "federated.local.rule.name=fedprox, federated.local.rule.mu=0.1]}\n"
+        "      - {name: one, seed_model: base}"
+    ))  # fmt: skip
+    (tmp_path / "more.yaml").write_text(text)
+    run = BenchRun.choose(str(tmp_path / "more.yaml"), rows=["four", "one"], out=tmp_path / "out")
+    runs = {one.label: one for one in _planned(run)}
+    assert runs["base"].key != runs["other"].key  # they differ in dev alone
+    assert runs["base"].work == runs["other"].work
+    assert runs["one"].work != runs["four"].work
 
 
 def test_settings_for_every_row_make_other_runs_and_are_shown(preset, reference, tmp_path):

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from sottovoce.bench.corpora import find_part, store_path
-from sottovoce.bench.plan import BenchRun, Job, configure, run_key, wanted_parts, with_models
+from sottovoce.bench.plan import BenchRun, Job, configure, parts_in_key, run_key, wanted_parts, with_models
 from sottovoce.bench.preset import Row, Size
 from sottovoce.bench.run import is_done
 from sottovoce.bench.scheduling import PlanPart
@@ -68,17 +68,18 @@ class PlannedRun:
     @property
     def work(self) -> str:
         """What decides how long a step takes, as text."""
-        config = self.config
+        config, part = self.config, self.size.part_of(self.row)["train"]
         shared: dict[str, object] = {"kind": self.row.kind, "model": config.model.model_dump(mode="json")}
         shared |= {
             "hardware": config.hardware.model_dump(mode="json"),
-            "data": _described(self.size, self.row, "train"),
+            "data": None if part is None else _described(self.size, part),
         }
         if self.row.kind == "central":
             shared |= {"seconds": config.central.micro_batch_seconds, "batches": config.central.micro_batches}
         else:
             local = config.federated.local
             shared |= {"batching": config.batching.model_dump(mode="json"), "local": [local.steps, local.epochs]}
+            shared |= {"optimizer": [local.optimizer.name, local.plain_sgd], "rule": local.rule.name}
             shared |= {"users": config.users.iid, "cohort": config.participation.cohort_size}
         return json.dumps(shared, sort_keys=True)
 
@@ -154,8 +155,7 @@ def _planned(run: BenchRun) -> Iterator[PlannedRun]:
             origin = run.size.origin(row)
             resolved = configure(run.size, origin, seed)
             base = None if origin.seed_model is None else known[origin.seed_model]
-            roles = ("train", "dev") if origin.kind == "federated" else ("train",)
-            data = {role: text for role in roles if (text := _described(run.size, origin, role)) is not None}
+            data = {role: _described(run.size, part) for role, part in parts_in_key(run.size, origin).items()}
             known[row.name] = PlannedRun(
                 bench=run.name,
                 label=row.name if seed == 0 else f"{row.name}, seed {seed}",
@@ -170,11 +170,8 @@ def _planned(run: BenchRun) -> Iterator[PlannedRun]:
         yield from known.values()
 
 
-def _described(size: Size, row: Row, role: str) -> str | None:
-    """Return what identifies a part of a row before its corpus is prepared."""
-    part = size.part_of(row)[role]
-    if part is None:
-        return None
+def _described(size: Size, part: str) -> str:
+    """Return what identifies a part before its corpus is prepared."""
     corpus = store_path(size, size.parts[part].corpus, Path()).name
     return f"{corpus} {size.parts[part].model_dump_json()}"
 

@@ -159,9 +159,7 @@ class BenchRun:
         learnt = {trained_on: selections[trained_on], **({} if base is None else base.learnt)}
         populations = {part: selection.open() for part, selection in selections.items()}
         hashes = {part: population.hash for part, population in populations.items()}
-        # Dev of the run itself, which rows that show the same run share: each evaluates it on its own dev at the end.
-        roles = {"train": trained_on, "dev": size.part_of(origin)["dev"]}
-        used = {role: part for role, part in roles.items() if part is not None}
+        used = parts_in_key(size, origin)
         data: Tree = {role: selections[part] for role, part in used.items()}
         data["seed_model"] = None if base is None else base.folder / "last"
         resolved = configure(size, origin, seed, data)
@@ -248,6 +246,15 @@ def _require_unheard(
     for part in evaluated:
         for name, population in heard.items():
             require_disjoint(population, populations[part], (f"{row.name}: {name}", part), accepted)
+
+
+def parts_in_key(size: Size, origin: Row) -> dict[str, str]:
+    """Return the parts that identify a run, by their roles: what it trains on, and its dev set.
+
+    Rows that show one run share that dev set: each evaluates the run on its own dev at the end.
+    """
+    parts = size.part_of(origin)
+    return {role: part for role in ("train", "dev") if (part := parts[role]) is not None}
 
 
 def run_key(kind: TrainingKind, resolved: Resolved, data: Mapping[str, str], seed_model: str | None) -> str:

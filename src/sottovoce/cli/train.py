@@ -131,7 +131,7 @@ def _require_wandb(folder: Path | None, *, private: bool) -> None:
         return
     from sottovoce.runs.wandb_log import require_wandb
 
-    require_wandb()
+    require_wandb(folder)
 
 
 def _write_wandb(run: Path, folder: Path | None, *, private: bool) -> None:
