@@ -350,13 +350,14 @@ def test_settings_for_every_row_make_other_runs_and_are_shown(preset, reference,
         (["--set", "seed=3"], "chooses seed and data itself"),
         (["--set", "model.dropuot=0.1"], "dropuot"),
         (["--set", "model.dropout=0.25", "--results", "results.md"], "without --set. Give another file"),
-        (["--part", "1/2", "--results", "results.md"], "leave out --rows and --part"),
+        (["--part", "1/2", "--results", "results.md"], "leave out --rows, --part and --no-wait"),
         (["--all"], "Give the name of a benchmark"),
     ],
 )
 def test_what_would_mix_results_is_refused(preset, tmp_path, monkeypatch, words, said):
     monkeypatch.chdir(tmp_path)
-    Path("results.md").write_text(f"<!-- begin bench {preset} -->\n<!-- end bench {preset} -->\n")
+    name = Path(preset).name
+    Path("results.md").write_text(f"<!-- begin bench {name} -->\n<!-- end bench {name} -->\n")
     refused = run_here(["bench", "run", preset, *words])
     assert refused.returncode == 1
     assert said in refused.stderr
