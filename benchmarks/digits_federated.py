@@ -3,7 +3,7 @@
     python benchmarks/digits_federated.py AUDIOMNIST OUT [--workers N]
 
 AUDIOMNIST is the folder with index.tsv (spoken digits of 60 speakers); everything is written below OUT, and what is
-there already is not done again. It prints the table of docs/results.md: about 20 minutes on two cores.
+there already is not done again. It prints a table of error rates: about 20 minutes on two cores.
 """
 
 import argparse

@@ -35,7 +35,7 @@ def self_attention(
     long = dropout_prob == 0 and max(span.outputs for span in spans) > _LONG_OUTPUTS
     if qkv.device.type != "cpu" or long:
         return torch.cat([span.strip(_fused(span.pad(qkv), heads, span, dropout_prob, relative)) for span in spans])
-    mixed: Tensor = _Products.apply(qkv, heads, spans, dropout_prob, relative)  # type: ignore[no-untyped-call]
+    mixed: Tensor = _Products.apply(qkv, heads, spans, dropout_prob, relative)  # type: ignore[no-untyped-call]  # untyped in torch
     return mixed
 
 

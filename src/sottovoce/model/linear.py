@@ -25,7 +25,7 @@ def linear(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> Tensor:
     if x.device.type != "cpu":
         product = F.linear(x, weight)
         return product if residual is None else residual + product
-    result: Tensor = _Linear.apply(x, weight, residual)  # type: ignore[no-untyped-call]
+    result: Tensor = _Linear.apply(x, weight, residual)  # type: ignore[no-untyped-call]  # untyped in torch
     return result
 
 
