@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -38,6 +39,10 @@ _NOT_IN_KEY = {
     "federated": {"checkpoint_every"},
     "privacy": {"diagnostics"},
 }
+
+# Options that are newer than this version of the algorithm, with the value at which training is as it was without them.
+# At that value they are not in the key, so a new option trains no row again. Empty this when ALGORITHM is raised.
+_NEWER: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,6 +269,7 @@ def run_key(kind: TrainingKind, resolved: Resolved, data: Mapping[str, str], see
         name: value.model_dump(mode="json", exclude=_NOT_IN_KEY.get(name)) if isinstance(value, BaseModel) else value
         for name, value in sections.items()
     }
+    config = without_neutral(config, _NEWER)
     content = {
         "kind": kind,
         "config": config,
@@ -272,3 +278,15 @@ def run_key(kind: TrainingKind, resolved: Resolved, data: Mapping[str, str], see
         "code": code_version(*sections.values()),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def without_neutral(config: Mapping[str, Any], neutral: Mapping[str, object]) -> dict[str, Any]:
+    """Return a tree of options without those that have the value given for their dotted key."""
+    kept = dict(config)
+    for key, value in neutral.items():
+        section, _, rest = key.partition(".")
+        if rest and isinstance(inner := kept.get(section), Mapping):
+            kept[section] = without_neutral(inner, {rest: value})
+        elif not rest and section in kept and kept[section] == value:
+            del kept[section]
+    return kept
