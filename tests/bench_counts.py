@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sottovoce.bench.intervals import Counts
+from sottovoce.bench.layer_norms import Norms
 from sottovoce.bench.preset import Bench, Size
 from sottovoce.bench.results import RowResult, RunResult, row_result
 from sottovoce.privacy.epsilons import Epsilons
@@ -19,8 +20,10 @@ def counts(part: str, wer: float, speakers: int = 40, spread: float = 0.05) -> C
     return Counts(part, np.full(speakers, WORDS), edits)
 
 
-def run_result(seed: int, wers: Mapping[str, float], *, best: Mapping[str, float] | None = None) -> RunResult:
-    """Return a run with WERs by set."""
+def run_result(
+    seed: int, wers: Mapping[str, float], *, best: Mapping[str, float] | None = None, norms: Norms | None = None
+) -> RunResult:
+    """Return a run with WERs by set, and norms of layers."""
     last = {label: counts(label, wer) for label, wer in wers.items()}
     chosen = last if best is None else {label: counts(label, wer) for label, wer in best.items()}
     return RunResult(
@@ -31,6 +34,7 @@ def run_result(seed: int, wers: Mapping[str, float], *, best: Mapping[str, float
         last=last,
         best=chosen,
         epsilon=Epsilons(),
+        norms=norms or {},
         folder=None,
     )
 

@@ -3,6 +3,10 @@
 An effect is a finding of the paper as a number: a weighted sum of the WERs of some rows, positive in the paper's
 direction. {small cohort: 1, large cohort: -1} is positive where large cohorts help; {seed: 0.5, federated: -1,
 central: 0.5} where federated learning recovers more than half of the gap to central training.
+
+Some findings are about the balance of layers, not about WER. Such an effect has `norms`, weights of the logarithms of
+norms of layers: {ln1: 1, wqkv: -1} is a ratio of two norms in every row. The contrast compares rows by it, or has one
+row alone. It is above 1 in the paper's direction.
 """
 
 import math
@@ -35,15 +39,16 @@ class Effect(_OnASet):
     """A finding of the paper: a contrast of rows that is positive, small (`within`), or not too low (`least`)."""
 
     name: str = Field(min_length=1, description="a plain statement of the paper's finding")
-    contrast: dict[str, float] = Field(min_length=2, description="weights of rows; their sum is 0")
+    contrast: dict[str, float] = Field(min_length=1, description="weights of rows; their sum is 0")
+    norms: dict[str, float] = Field({}, description="weights of norms of layers, whose sum is 0; without any: of WER")
     scale: Scale = Field(
-        "points", description="points: of WER; relative: of its logarithm, shown as a ratio in percent"
+        "points", description="points: of WER; relative: of its logarithm, shown as a ratio in percent; times: of norms"
     )
     within: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="the paper finds no difference: at most so many points, or percent"
     )
     least: float | None = Field(
-        None, allow_inf_nan=False, description="the paper finds no gain: at least so many points, or percent"
+        None, allow_inf_nan=False, description="the paper finds no gain: at least so many points, percent, or times"
     )
     on: str = Field("test", description="the set that decides: test, dev, or a part in `also` of all its rows")
     paper: bool = Field(True, description="whether the paper's own numbers, where it prints them, must show it")
@@ -52,6 +57,8 @@ class Effect(_OnASet):
     def _one_kind_of_margin(self) -> "Effect":
         if self.within is not None and self.least is not None:
             raise ValueError(f"the effect {self.name!r} has both `within` and `least`; choose one")
+        if (self.scale == "times") != bool(self.norms) or (self.norms and self.within is not None):
+            raise ValueError(f"the effect {self.name!r}: `norms` go with `scale: times`, and without `within`")
         return self
 
     @property
@@ -59,14 +66,24 @@ class Effect(_OnASet):
         """The ends between which a value agrees with the paper."""
         if self.within is not None:
             return -self.within, self.within
-        return 0.0 if self.least is None else self.least, math.inf
+        return self.nothing if self.least is None else self.least, math.inf
+
+    @property
+    def nothing(self) -> float:
+        """The value of no effect."""
+        return 1.0 if self.scale == "times" else 0.0
+
+    @property
+    def measured_on(self) -> str:
+        """What it is measured on: a set, or the norms of layers along training."""
+        return "norms" if self.norms else self.on
 
     def of(self, percents: Mapping[str, float]) -> float | None:
         """Return the contrast of WERs in percent, by row: in points, or in percent; None where a row has none.
 
-        A ratio of a WER of 0 has none either.
+        A ratio of a WER of 0 has none either, and norms are none of WERs.
         """
-        if not self.contrast.keys() <= percents.keys():
+        if self.norms or not self.contrast.keys() <= percents.keys():
             return None
         if self.scale == "points":
             return math.fsum(weight * percents[row] for row, weight in self.contrast.items())
@@ -109,11 +126,13 @@ def require_effects(
             raise ValueError(f"two effects are named {effect.name!r}")
         seen.add(effect.name)
         _require_rows(f"the effect {effect.name!r}", effect.contrast, effect.on, rows)
-        if not all(math.isfinite(weight) and weight != 0 for weight in effect.contrast.values()):
+        weights = [*effect.contrast.values(), *effect.norms.values()]
+        if not all(math.isfinite(weight) and weight != 0 for weight in weights):
             raise ValueError(f"the effect {effect.name!r} has a weight that is 0 or not finite")
-        if abs(math.fsum(effect.contrast.values())) > _ROUNDING:
+        alone = bool(effect.norms) and len(effect.contrast) == 1  # a ratio of norms in one row
+        if abs(math.fsum(effect.norms.values() if alone else effect.contrast.values())) > _ROUNDING:
             raise ValueError(f"the weights of the effect {effect.name!r} do not sum to 0")
-        if len({shown[name] for name in effect.contrast}) == 1:
+        if not alone and len({shown[name] for name in effect.contrast}) == 1:
             raise ValueError(f"the rows of the effect {effect.name!r} are one and the same run")
 
 

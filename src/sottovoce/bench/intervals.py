@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from sottovoce.randomness import stream
 
-Scale = Literal["points", "relative"]
+Scale = Literal["points", "relative", "times"]
 
 _LEVEL = 0.95
 _UPPER = (1 + _LEVEL) / 2
@@ -108,15 +108,18 @@ def _in_blocks(table: npt.NDArray[np.uint8]) -> list[npt.NDArray[np.uint8]]:
 
 @dataclass(frozen=True)
 class MeanOverSeeds:
-    """A figure over seeds: in percent or points, or a logarithm of a ratio; the half-width of its 95 % interval."""
+    """A figure over seeds: in percent or points, or a logarithm of a ratio; the half-width of its 95 % interval.
+
+    Two scales show a ratio: `relative` as its difference from 1 in percent, `times` as it is.
+    """
 
     seeds: Mapping[int, float]  # the figure of each seed alone
-    half: float | None  # None: a single speaker has no interval
+    half: float | None  # None: a single speaker, or a figure without speakers of a single seed, has no interval
     scale: Scale = "points"
 
     @property
     def value(self) -> float:
-        """The mean over seeds, in percent or points; a ratio as its difference from 1 in percent."""
+        """The mean over seeds, as the scale shows it."""
         return self._shown(self._mean)
 
     @property
@@ -134,6 +137,8 @@ class MeanOverSeeds:
         return math.fsum(self.seeds.values()) / len(self.seeds)
 
     def _shown(self, figure: float) -> float:
+        if self.scale == "times":
+            return math.exp(figure)
         return figure if self.scale == "points" else 100 * math.expm1(figure)
 
 
@@ -160,6 +165,16 @@ def estimate(terms: Sequence[Term], scale: Scale = "points") -> MeanOverSeeds | 
 def wer_estimate(counts: Mapping[int, Counts]) -> MeanOverSeeds | None:
     """Return the WER of one row in percent."""
     return estimate([(1.0, counts)])
+
+
+def over_seeds_alone(figures: Mapping[int, float]) -> MeanOverSeeds | None:
+    """Return the mean of logarithms of ratios that speakers have no part in; None without seeds."""
+    if not figures:
+        return None
+    if len(figures) == 1:
+        return MeanOverSeeds(figures, None, "times")
+    variance = float(np.array(list(figures.values())).var(ddof=1)) / len(figures)
+    return MeanOverSeeds(figures, half_width(0.0, 1, variance, len(figures) - 1), "times")
 
 
 def _half_width(figures: npt.NDArray[np.float64], resampled: npt.NDArray[np.float64], speakers: int) -> float | None:

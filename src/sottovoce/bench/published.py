@@ -1,13 +1,14 @@
 """The results of a benchmark as a small document that can leave the machine: word errors, without names or audio.
 
-    FOLDER/NAME-SIZE.json        every finished run: edits of each speaker by set, epsilon, sizes
+    FOLDER/NAME-SIZE.json        every finished run: edits of each speaker by set, epsilon, sizes, norms of layers
 
 Speakers are numbered, in the order of their names: the same number is the same speaker in all rows and seeds, so that
 tables, intervals and verdicts can be computed again from documents alone. Several documents of one benchmark, from
 several machines, are read as one; a row must be the same in all of them, but for its seeds. Rows that are not those of
 today's preset or algorithm are left out (row_hashes.py).
 
-The document is not covered by any privacy guarantee: it holds error rates of single, unnamed speakers of dev and test.
+The document is not covered by any privacy guarantee: it holds error rates of single, unnamed speakers of dev and test,
+and mean norms of users' deltas.
 """
 
 import json
@@ -35,6 +36,7 @@ _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 Count = Annotated[int, Field(ge=0, le=2**40)]  # of one speaker; sums of them are far below the largest integer
 Epsilon = Annotated[float, Field(ge=0)]
+Norm = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class PublishedSet(BaseModel):
@@ -66,6 +68,7 @@ class PublishedRun(BaseModel):
     best: PublishedModel | None  # on dev; None where it is the last one
     epsilon_rdp: Epsilon | None
     epsilon_pld: Epsilon | None
+    norms: dict[str, tuple[Norm, ...]] = {}  # of gradients or users' deltas, by kind of layer and block
 
 
 class PublishedRow(BaseModel):
@@ -166,6 +169,7 @@ def _published_run(run: RunResult) -> PublishedRun:
         best=None if run.best_steps == run.steps else best,
         epsilon_rdp=run.epsilon.rdp,
         epsilon_pld=run.epsilon.pld,
+        norms={kind: tuple(blocks) for kind, blocks in run.norms.items()},
     )
 
 
@@ -294,6 +298,7 @@ def _run_of(run: PublishedRun, words: dict[str, "np.ndarray[tuple[int], np.dtype
         last=last,
         best=best,
         epsilon=Epsilons(run.epsilon_rdp, run.epsilon_pld),
+        norms=run.norms,
         folder=None,
     )
 

@@ -52,14 +52,22 @@ def percent(estimate: MeanOverSeeds) -> str:
 
 def effect_table(effects: Iterable[EffectResult]) -> list[list[str]]:
     """Return the rows of a table with the columns of EFFECT_HEADER."""
-    return [[one.effect.name, effect_value(one), one.effect.on, effect_paper(one), one.words] for one in effects]
+    return [[one.effect.name, *effect_cells(one)] for one in effects]
+
+
+def effect_cells(effect: EffectResult) -> list[str]:
+    """Return an effect's cells in a table: ours, on what, the paper's, the verdict."""
+    return [effect_value(effect), effect.effect.measured_on, effect_paper(effect), effect.words]
 
 
 def effect_value(effect: EffectResult) -> str:
-    """Return our value of an effect with its interval: +8.7 ± 2.1 points, or +12 % (3 to 22)."""
+    """Return our value of an effect with its interval: +8.7 ± 2.1 points, +12 % (3 to 22), or 6.5 times (4 to 10)."""
     ours = effect.ours
     if ours is None:
         return "-"
+    if effect.effect.scale == "times":
+        between = "" if ours.interval is None else " ({:.2g} to {:.2g})".format(*ours.interval)
+        return f"{ours.value:.2g} times{between}"
     if effect.effect.scale == "points":
         return points(ours)
     ends = "" if ours.interval is None else " ({:.0f} to {:.0f})".format(*ours.interval)
@@ -74,7 +82,7 @@ def points(estimate: MeanOverSeeds) -> str:
 
 def effect_paper(effect: EffectResult) -> str:
     """Return the paper's value of an effect, with the margin where it finds no difference or no gain."""
-    unit = "points" if effect.effect.scale == "points" else "%"
+    unit = {"points": "points", "relative": "%", "times": "times"}[effect.effect.scale]
     digits = 1 if effect.effect.scale == "points" else 0
     printed = "-" if effect.paper is None else f"{effect.paper:+.{digits}f} {unit}"
     if effect.effect.within is not None:
@@ -186,9 +194,15 @@ def _estimate_document(estimate: MeanOverSeeds) -> dict[str, Any]:
     return {
         "mean": estimate.value,
         "interval": None if interval is None else list(interval),
-        "over": "speakers" if len(estimate.seeds) == 1 else "speakers and seeds",
+        "over": _over(estimate),
         "seeds": {str(seed): value for seed, value in estimate.by_seed.items()},
     }
+
+
+def _over(estimate: MeanOverSeeds) -> str:
+    if estimate.scale == "times":
+        return "seeds"
+    return "speakers" if len(estimate.seeds) == 1 else "speakers and seeds"
 
 
 def effect_document(result: EffectResult) -> dict[str, Any]:

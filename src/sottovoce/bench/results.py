@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from sottovoce.bench.intervals import Counts, MeanOverSeeds, wer_estimate
+from sottovoce.bench.layer_norms import Norms, layer_norms
 from sottovoce.bench.plan import BenchRun, Job, configure
 from sottovoce.bench.preset import Bench, Row, RowClaim, Size
 from sottovoce.bench.run import best_evaluations_of, evaluations_of, is_done
@@ -54,6 +55,7 @@ class RunResult:
     last: Mapping[str, Counts]  # by dev, test, or the name of another part
     best: Mapping[str, Counts]
     epsilon: Epsilons
+    norms: Norms
     folder: Path | None  # None where the run is elsewhere
 
 
@@ -157,6 +159,7 @@ def _run_result(job: Job) -> RunResult:
         last=_counts(job, last),
         best=_counts(job, best),
         epsilon=Epsilons() if result is None else result.epsilon,
+        norms=layer_norms(run),
         folder=job.folder,
     )
 

@@ -9,7 +9,7 @@ from sottovoce.bench.locks import Say, silent
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import SizeName, bench_names, load_bench
 from sottovoce.bench.published import published_results, read_published
-from sottovoce.bench.result_tables import effect_document, effect_paper, effect_value, markdown_table
+from sottovoce.bench.result_tables import effect_cells, effect_document, markdown_table
 from sottovoce.bench.results import RowResult, collect
 from sottovoce.bench.verdicts import RULE, EffectResult, Reproduced, effect_results, reproduced
 
@@ -91,7 +91,7 @@ def summary_table(summaries: Iterable[BenchSummary]) -> list[list[str]]:
 
 def _effect_cells(effect: EffectResult) -> list[str]:
     seeds = "-" if effect.ours is None else str(len(effect.ours.seeds))
-    return [effect.effect.name, seeds, effect_value(effect), effect.effect.on, effect_paper(effect), effect.words]
+    return [effect.effect.name, seeds, *effect_cells(effect)]
 
 
 def counts_line(summaries: Sequence[BenchSummary]) -> str:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sottovoce.bench.effects import Effect
-from sottovoce.bench.intervals import MeanOverSeeds, estimate
+from sottovoce.bench.intervals import MeanOverSeeds, estimate, over_seeds_alone
+from sottovoce.bench.layer_norms import norm_of
 from sottovoce.bench.results import RowResult
 
 Verdict = Literal["agrees", "disagrees", "cannot tell", "one seed", "not run"]
@@ -53,6 +54,8 @@ class EffectResult:
 def in_words(ours: MeanOverSeeds, wanted: tuple[float, float] = _POSITIVE) -> str:
     """Return the verdict of an interval as people read it."""
     said = interval_says(ours, wanted)
+    if ours.interval is None and ours.scale == "times":
+        return "one seed: cannot tell"
     if len(ours.seeds) > 1:
         return "cannot tell at this size" if said == "cannot tell" else said
     return f"one seed: {'cannot tell' if said == 'cannot tell' else said} over speakers alone"
@@ -80,6 +83,8 @@ def effect_results(effects: Iterable[Effect], results: Sequence[RowResult]) -> l
 
 
 def _effect_result(effect: Effect, rows: dict[str, RowResult]) -> EffectResult:
+    if effect.norms:
+        return EffectResult(effect, over_seeds_alone(_ratios(effect, rows)), {}, None)
     printed = {name: rows[name].paper[effect.on] for name in effect.contrast if effect.on in rows[name].paper}
     estimates = {
         label: estimate([(weight, rows[name].counts(label)) for name, weight in effect.contrast.items()], effect.scale)
@@ -88,6 +93,22 @@ def _effect_result(effect: Effect, rows: dict[str, RowResult]) -> EffectResult:
     ours = estimates.pop(effect.on)
     elsewhere = {label: found for label, found in estimates.items() if found is not None}
     return EffectResult(effect, ours, elsewhere, effect.of(printed))
+
+
+def _ratios(effect: Effect, rows: dict[str, RowResult]) -> dict[int, float]:
+    """Return the logarithm of an effect's ratio of norms by seed; seeds without one of its norms are left out."""
+    by_row = {name: {run.seed: run.norms for run in rows[name].runs} for name in effect.contrast}
+    ratios = {}
+    for seed in sorted(set.intersection(*(set(runs) for runs in by_row.values()))):
+        terms = [
+            (weight * share, norm_of(by_row[name][seed], kind))
+            for name, weight in effect.contrast.items()
+            for kind, share in effect.norms.items()
+        ]
+        known = [(weight, norm) for weight, norm in terms if norm is not None]
+        if len(known) == len(terms):
+            ratios[seed] = math.fsum(weight * math.log(norm) for weight, norm in known)
+    return ratios
 
 
 def reproduced(effects: Sequence[EffectResult]) -> Reproduced:

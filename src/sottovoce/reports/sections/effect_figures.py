@@ -3,13 +3,12 @@
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from sottovoce.bench.effects import Series
-from sottovoce.bench.intervals import MeanOverSeeds
+from sottovoce.bench.intervals import MeanOverSeeds, Scale
 from sottovoce.bench.preset import Size
 from sottovoce.bench.result_tables import EFFECT_HEADER, effect_table, interval_note
 from sottovoce.bench.results import RowResult
@@ -31,7 +30,11 @@ from sottovoce.reports.reading.run_groups import COLOURS
 _OURS, _PAPERS = COLOURS[0], COLOURS[1]
 _LINE_INCHES, _AROUND_INCHES = 0.24, 0.75  # of a chart with one line for each row
 _NAME_WIDTH = 30  # characters in a line of an effect's name
-_SCALES: tuple[Literal["points"], Literal["relative"]] = ("points", "relative")
+_SCALES: dict[Scale, str] = {
+    "points": "points of WER",
+    "relative": "ratio of WERs, % above 1",
+    "times": "ratio of norms of layers",
+}
 
 
 def effects_section(size: Size, results: Sequence[RowResult]) -> Section:
@@ -100,21 +103,23 @@ def _rows_picture(results: Sequence[RowResult]) -> Picture:
 
 
 def _forest(effects: Sequence[EffectResult]) -> Picture:
-    def panel(scale: str, own: Sequence[EffectResult]) -> Panel:
+    def panel(scale: Scale, own: Sequence[EffectResult]) -> Panel:
         names = [textwrap.fill(effect.effect.name, _NAME_WIDTH) for effect in own]
         lines = sum(name.count("\n") + 1 for name in names)
 
         def draw(axes: Axes) -> None:
             for place, effect in enumerate(own):
                 if effect.effect.within is not None or effect.effect.least is not None:
-                    _shade(axes, effect.effect.range, place)
+                    _shade(axes, effect.effect.range, place, effect.effect.nothing)
                 if effect.ours is not None:
                     _draw_estimate(axes, effect.ours, place, _OURS)
                 if effect.paper is not None:
                     _draw_hollow(axes, effect.paper, place)
-            axes.axvline(0, color=INK, linewidth=1)
+            axes.axvline(own[0].effect.nothing, color=INK, linewidth=1)
             _name_lines(axes, names)
-            axes.set_xlabel("points of WER" if scale == "points" else "ratio of WERs, % above 1")
+            if scale == "times":
+                log_axis(axes, axes.xaxis, _ends(own))
+            axes.set_xlabel(_SCALES[scale])
 
         return Panel("", draw, _height(max(lines, len(names))))
 
@@ -129,10 +134,16 @@ def _height(lines: int) -> float:
     return (_AROUND_INCHES + _LINE_INCHES * lines) / WIDE[1]
 
 
-def _shade(axes: Axes, agrees: tuple[float, float], place: float) -> None:
-    """Shade the values that agree with the paper; as far as 0 where there is no upper end."""
+def _ends(effects: Sequence[EffectResult]) -> list[float]:
+    """Return all values that a chart of effects shows."""
+    shown = [one.ours for one in effects if one.ours is not None]
+    return [effects[0].effect.nothing, *(end for ours in shown for end in (ours.value, *(ours.interval or ())))]
+
+
+def _shade(axes: Axes, agrees: tuple[float, float], place: float, nothing: float) -> None:
+    """Shade the values that agree with the paper; as far as no effect where there is no upper end."""
     low, high = agrees
-    high = max(low, 0.0) if math.isinf(high) else high
+    high = max(low, nothing) if math.isinf(high) else high
     axes.barh(place, high - low, 0.7, low, color=INK, alpha=0.12, linewidth=0)
 
 
@@ -229,5 +240,6 @@ def _effects_csv(effects: Sequence[EffectResult]) -> CsvTable:
         ours = one.ours
         ends = (None, None) if ours is None or ours.interval is None else ours.interval
         seeds, value = (0, None) if ours is None else (len(ours.seeds), ours.value)
-        rows.append([one.effect.name, one.effect.on, one.effect.scale, seeds, value, *ends, one.paper, one.verdict])
+        what = [one.effect.name, one.effect.measured_on, one.effect.scale]
+        rows.append([*what, seeds, value, *ends, one.paper, one.verdict])
     return CsvTable("effects", header, rows)
