@@ -115,7 +115,7 @@ def _write_split(store: Store, out: Path, parts: dict[str, list[str]], method: M
     make_folder(out)
     for name, content in contents.items():
         if not (out / name).exists():
-            with written_whole(out / name) as file:
+            with written_whole(out / name, private=True) as file:  # names of speakers
                 file.write(content)
 
 

@@ -21,7 +21,7 @@ from sottovoce.data.extract import Extracted
 from sottovoce.data.manifest import ManifestRow, Reason, Rejection
 from sottovoce.data.store import BYTES_PER_FRAME, FEATURES
 from sottovoce.features.logmel import frame_count
-from sottovoce.files import written_whole
+from sottovoce.files import open_shared, written_whole
 
 JOURNAL = "journal.jsonl"
 _COMMIT_SECONDS = 1.0
@@ -139,7 +139,7 @@ def _valid_lines(path: Path, keys: Sequence[str], available: int) -> list[Journa
 
 def _reopened(path: Path, size: int) -> IO[bytes]:
     """Open a file for appending after its first `size` bytes; the rest is cut off."""
-    file = path.open("r+b" if path.exists() else "w+b")
+    file = open_shared(path, "r+b" if path.exists() else "w+b")
     file.truncate(size)
     file.seek(size)
     return file
@@ -150,7 +150,7 @@ def _rewritten(path: Path, lines: Iterable[JournalLine]) -> IO[bytes]:
     with written_whole(path) as file:
         for line in lines:
             file.write(line.encode())
-    return path.open("ab")
+    return open_shared(path, "ab")
 
 
 def _to_disk(file: IO[bytes]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.errors import DataError
-from sottovoce.files import existing_parent, keep_private, make_folder, written_whole
+from sottovoce.files import existing_parent, keep_private, make_folder, require_target, written_whole
 from sottovoce.reports.drawing import STYLE, CsvTable, Section, esc
 from sottovoce.reports.reading import RunGroup, RunRecord, all_runs, group_runs, read_records
 from sottovoce.reports.sections import SECTIONS, lead_sentences
@@ -101,8 +101,9 @@ def files_folder(page: Path) -> Path:
 
 def require_page(page: Path) -> None:
     """Raise DataError if a page cannot be written here; long commands call this before they start working."""
-    if page.is_dir():
+    if page.is_dir() and not page.is_symlink():
         raise DataError(f"{page} is a folder. Give a file for the page, such as {page / PAGE_NAME}.")
+    require_target(page)
     above = existing_parent(page.parent)
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise DataError(f"{page} cannot be written: {above} is not a writable folder. Choose another place.")
