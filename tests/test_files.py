@@ -69,6 +69,10 @@ def test_a_file_in_the_place_of_a_lock_is_kept(tmp_path):
         pass
     assert (tmp_path / "run.lock").read_text() == "mine"
     (tmp_path / "run.lock").write_text("")  # of a process that was killed
-    with only_writer(tmp_path / "run"), pytest.raises(DataError, match="Another process"), only_writer(tmp_path / "run"):
+    with (
+        only_writer(tmp_path / "run"),
+        pytest.raises(DataError, match="Another process"),
+        only_writer(tmp_path / "run"),
+    ):
         pass
     assert not (tmp_path / "run.lock").exists()

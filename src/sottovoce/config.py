@@ -16,7 +16,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sottovoce.central.central_options import Central
@@ -32,6 +31,7 @@ from sottovoce.model.hardware import Hardware
 from sottovoce.model.model_options import AnyEncoder, TransformerOptions
 from sottovoce.open_union import OpenUnion
 from sottovoce.privacy.privacy_options import Participation, Privacy, RandomSource
+from sottovoce.reading import LARGEST_YAML, BadDocument, parse_yaml, read_bounded
 
 # Part of a configuration: a section is a dictionary or an object of options; everything else is a value.
 Tree = dict[str, Any]
@@ -200,9 +200,9 @@ def parse_setting(text: str) -> Layer:
     if not equals or not key:
         raise ConfigError(f"Expected --set key=value, not {text!r}.")
     try:
-        tree: Any = yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise ConfigError(f"The value in --set {text} is not YAML. Quote it.") from None
+        tree: Any = parse_yaml(value)
+    except BadDocument:
+        raise ConfigError(f"The value in --set {text[:200]} is not YAML. Quote it.") from None
     for part in reversed(key.split(".")):
         tree = {part: tree}
     return Layer(tree, f"--set {key}")
@@ -223,7 +223,7 @@ def _load(name: str) -> Tree:
         path = Path(name)
         if not path.is_file():
             raise ConfigError(f"There is no preset file {name}. Check the path.")
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_bounded(path, LARGEST_YAML).decode(errors="replace")
     else:
         known = preset_names()
         if name not in known:
@@ -235,9 +235,9 @@ def _load(name: str) -> Tree:
 def parse_tree(text: str, name: str) -> Tree:
     """Read YAML that holds keys and values; raise ConfigError where it does not."""
     try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{name} is not YAML: {' '.join(str(error).split())}.") from None
+        tree = parse_yaml(text)
+    except BadDocument as error:
+        raise ConfigError(f"{name} is not YAML: {error}.") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{name} should hold keys and values.")
     return tree

@@ -87,8 +87,8 @@ def require_target(path: Path) -> None:
 
 def _kind_of(mode: int) -> str:
     """Return what something is that is not a regular file."""
-    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISLNK, "a link"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
-    return next((name for is_kind, name in kinds if is_kind(mode)), "a device")
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def open_descriptor(path: Path, flags: int, permissions: int = OWNER_ONLY) -> int:

@@ -18,6 +18,7 @@ DEEPEST = 64  # lists and sections inside one another; ours have at most a dozen
 MOST_VALUES = 1_000_000  # in a YAML document, each alias followed
 LARGEST_YAML = 1 << 20
 LARGEST_LIST = 1 << 26  # of speakers: millions of names
+_LISTS = (list, tuple, set)
 LARGEST_JSON = 1 << 28  # of a run or a store; manifests of corpora are read as a stream
 
 
@@ -35,7 +36,7 @@ def read_bounded(path: Path, most: int = LARGEST_JSON) -> bytes:
     if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
         raise DataError(f"{path} is not a regular file. Give the name of a file.")
-    with open(descriptor, "rb") as file:
+    with os.fdopen(descriptor, "rb") as file:
         if found.st_size > most:
             raise DataError(f"{path} has {found.st_size:,} bytes, more than the {most:,} of any such file. Check it.")
         content = file.read(most + 1)
@@ -79,8 +80,7 @@ def _require_shallow(document: Any, most: int | None = None) -> None:
     for _ in range(DEEPEST + 1):
         inner: list[Any] = []
         for value in level:
-            inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | set | tuple) else ()
-            inner.extend(inside)
+            inner.extend(value.values() if isinstance(value, dict) else value if isinstance(value, _LISTS) else ())
             if most is not None and seen + len(inner) > most:
                 raise BadDocument("more values than any such document has")
         seen += len(inner)

@@ -22,6 +22,7 @@ from sottovoce.data.manifest import ManifestRow, Reason, Rejection
 from sottovoce.data.store import BYTES_PER_FRAME, FEATURES
 from sottovoce.features.logmel import frame_count
 from sottovoce.files import open_shared, written_whole
+from sottovoce.reading import parse_json
 
 JOURNAL = "journal.jsonl"
 _COMMIT_SECONDS = 1.0
@@ -127,7 +128,7 @@ def _valid_lines(path: Path, keys: Sequence[str], available: int) -> list[Journa
         return lines
     for key, text in zip(keys, path.read_bytes().split(b"\n")[:-1], strict=False):
         try:
-            line = JournalLine(**json.loads(text))
+            line = JournalLine(**parse_json(text))
         except (ValueError, TypeError):
             break
         available -= line.feature_bytes

@@ -37,6 +37,7 @@ from sottovoce.data.text import TokenSet
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
 from sottovoce.files import sha256_of
+from sottovoce.reading import BadDocument, parse_json, read_bounded
 
 FORMAT = "sottovoce-store-2"
 OLDER_FORMAT = "sottovoce-store-1"  # without digests
@@ -309,10 +310,10 @@ def partial_path(path: Path) -> Path:
 def read_info(path: Path, expected: str = FORMAT) -> StoreInfo:
     """Read store.json of a store of the expected format; raise DataError where it is missing, damaged or another."""
     try:
-        document = json.loads((path / INFO).read_text(encoding="utf-8"))
+        document = parse_json(read_bounded(path / INFO))
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(_why_absent(path)) from None
-    except ValueError as error:  # not JSON, or not even UTF-8
+    except BadDocument as error:
         raise DataError(f"{path / INFO} is damaged: {error}. Prepare the store again.") from None
     known = document.get("format") if isinstance(document, dict) else None
     if known == OLDER_FORMAT and expected == FORMAT:

@@ -26,6 +26,7 @@ from sottovoce.model.model_options import ENCODERS, described, read_options
 from sottovoce.model.partition import Partition, PartitionName
 from sottovoce.model.roles import Trainable
 from sottovoce.randomness import stream
+from sottovoce.reading import BadDocument, parse_json
 
 MODEL_FILE = "model.safetensors"
 _METADATA = "sottovoce"
@@ -153,8 +154,8 @@ def _options(description: dict[str, Any], path: Path) -> EncoderOptions:
 def _described(metadata: dict[str, str], path: Path) -> dict[str, Any]:
     """Return the description in a model file's metadata."""
     try:
-        description = json.loads(metadata.get(_METADATA, "null"))
-    except (ValueError, RecursionError):
+        description = parse_json(metadata.get(_METADATA, "null"))
+    except BadDocument:
         description = None
     if not isinstance(description, dict):
         raise DataError(f"{path} was not saved by Sottovoce: it does not say what model it is.")

@@ -187,7 +187,8 @@ class Run:
         from sottovoce.model.recogniser import MODEL_FILE  # noqa: PLC0415 - loads torch
 
         name = self._free_name(f"{step:08d}")
-        folder, temporary = self.path / CHECKPOINTS / name, self.path / CHECKPOINTS / f".{name}.{secrets.token_hex(16)}.tmp"
+        folder = self.path / CHECKPOINTS / name
+        temporary = folder.with_name(f".{name}.{secrets.token_hex(16)}.tmp")
         temporary.mkdir(OWNER_WRITES_FOLDER)
         recogniser.save(temporary / MODEL_FILE)
         with written_whole(temporary / STATE_FILE) as file:

@@ -24,6 +24,7 @@ import pyarrow as pa
 from sottovoce.errors import DataError
 from sottovoce.files import keep_private, make_folder, open_private, open_shared, written_whole
 from sottovoce.privacy.run_files import METRICS_FILE, PRIVATE_METRICS_FILE, PUBLIC_METRICS
+from sottovoce.reading import BadDocument, parse_json
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -112,8 +113,8 @@ def _read(path: Path) -> Iterator[tuple[int, Line]]:
 def _parsed(text: bytes) -> dict[str, Any] | None:
     """Return a line; None where it is damaged."""
     try:
-        line = json.loads(text)
-    except (ValueError, RecursionError):
+        line = parse_json(text)
+    except BadDocument:
         return None
     if not isinstance(line, dict) or not isinstance(line.get("step"), int):
         return None

@@ -40,6 +40,7 @@ from sottovoce.features.logmel import SAMPLE_RATE_HZ
 from sottovoce.files import make_folder, only_writer, sync_folder, write_json, written_whole
 from sottovoce.processes import map_ordered
 from sottovoce.randomness import stream
+from sottovoce.reading import parse_json, read_bounded
 from sottovoce.version import VERSION
 
 COLUMNS = (
@@ -219,8 +220,8 @@ def _begin(options: Synthetic, audio: Path) -> None:
         write_json(path, now)
         return
     try:
-        then = dict(json.loads(path.read_text(encoding="utf-8")))
-    except ValueError:
+        then = dict(parse_json(read_bounded(path)))
+    except (ValueError, TypeError):  # not JSON, or no keys and values
         raise DataError(f"{path} is damaged. Remove {audio} to make the corpus again.") from None
     if then != now:
         changed = ", ".join(f"{key}={then.get(key)}" for key in sorted({*then, *now}) if then.get(key) != now.get(key))
