@@ -65,5 +65,7 @@ def _complete_info(store: Store) -> None:
     info = store.info
     known = info.files | {DIGESTS: sha256_of(store.path / DIGESTS)}
     files = {name: known[name] for name in CONTENT_FILES}
-    new = {"format": FORMAT, "files": files, "hash": StoreInfo.content_hash(info.tokens, info.features, files)}
+    sizes = {name: (store.path / name).stat().st_size for name in CONTENT_FILES}
+    content = StoreInfo.content_hash(info.tokens, info.features, files)
+    new = {"format": FORMAT, "files": files, "sizes": sizes, "hash": content}
     write_json(store.path / INFO, info.model_copy(update=new).model_dump(mode="json"))
