@@ -243,6 +243,11 @@ class Store:
         """Return the features of one utterance (frames, 80), in memory."""
         return self.frames(int(self.frame_offsets[row]), int(self.frame_offsets[row + 1]))
 
+    def fill_features(self, room: npt.NDArray[np.float16], row: int) -> None:
+        """Write the features of one utterance to the beginning of a contiguous array (frames, 80)."""
+        first, last = int(self.frame_offsets[row]), int(self.frame_offsets[row + 1])
+        self._features.fill(room[: last - first], first)
+
     def tokens_of(self, row: int) -> npt.NDArray[np.uint8]:
         """Return the target of one utterance, in memory."""
         return self._tokens.rows(int(self.token_offsets[row]), int(self.token_offsets[row + 1]))

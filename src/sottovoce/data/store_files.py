@@ -59,16 +59,19 @@ class ArrayFile:
 
     def rows(self, first: int, last: int) -> npt.NDArray[Any]:
         """Return the rows from `first` up to `last`, in memory."""
-        wanted = max(last - first, 0) * self._row_bytes
-        place, pieces = self._start + first * self._row_bytes, []
-        while wanted > 0:
-            piece = os.pread(self._descriptor, min(wanted, 1 << 30), place)
-            if not piece:
+        rows = np.empty((max(last - first, 0), *self._row_shape), self._dtype)
+        self.fill(rows, first)
+        return rows
+
+    def fill(self, rows: npt.NDArray[Any], first: int) -> None:
+        """Fill a contiguous array of this type with the rows from `first` on, straight from the file."""
+        room = rows.data.cast("B") if rows.size else memoryview(b"")
+        place = self._start + first * self._row_bytes
+        while room:
+            done = os.preadv(self._descriptor, [room], place)
+            if not done:
                 raise damaged(self.path, "it was cut while it was in use")
-            pieces.append(piece)
-            wanted, place = wanted - len(piece), place + len(piece)
-        content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        return np.frombuffer(content, self._dtype).reshape(-1, *self._row_shape)
+            room, place = room[done:], place + done
 
     def whole(self) -> npt.NDArray[Any]:
         """Return all rows."""
