@@ -9,9 +9,9 @@ is an error that suggests the nearest key.
 
 import hashlib
 import json
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -24,9 +24,11 @@ from sottovoce.data.corpora import AnyCorpus
 from sottovoce.data.corpora.synthetic import Synthetic
 from sottovoce.data.joining import Joining
 from sottovoce.data.selection import Selection
+from sottovoce.data.splits import as_fraction
 from sottovoce.errors import ConfigError, expectation, nearest
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.federated_options import Federated
+from sottovoce.limits import faulty_numbers
 from sottovoce.model.hardware import Hardware
 from sottovoce.model.model_options import AnyEncoder, TransformerOptions
 from sottovoce.open_union import OpenUnion
@@ -37,6 +39,7 @@ from sottovoce.reading import LARGEST_YAML, BadDocument, parse_yaml, read_bounde
 Tree = dict[str, Any]
 
 DEFAULT = "default"
+_LONGEST_SHOWN = 200
 _TAGS = ("kind", "name")  # the fields that tell the members of a union of sections apart
 
 
@@ -50,8 +53,7 @@ class Layer:
 
 def _fraction(value: Any) -> str:
     """Accept 0.1, "0.1" and "1/10"; return a text, because no float is exactly 0.1."""
-    if not 0 < Fraction(str(value)) < 1:
-        raise ValueError(f"expected a fraction between 0 and 1, not {value}")
+    as_fraction(value)
     return str(value)
 
 
@@ -288,6 +290,10 @@ def _meanings(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, str]]
 
 
 def _validated(tree: Tree, sources: Mapping[str, str]) -> Config:
+    for key, value in _leaves(tree):
+        for number, fault in faulty_numbers(value):
+            came_from = f" (from {sources[key]})" if key in sources else ""
+            raise ConfigError(f"{key}={_shown(number)}{came_from} is not valid: expected {fault}.")
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
@@ -303,8 +309,14 @@ def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -
     came_from = f" (from {sources[key]})" if key in sources else ""
     if first["type"] == "missing":
         return f"{key} is required. Give it with --set {key}=..."
-    value = "" if isinstance(first["input"], dict | BaseModel) else f"={first['input']!r}"
+    value = "" if isinstance(first["input"], dict | BaseModel) else f"={_shown(first['input'])}"
     return f"{key}{value}{came_from} is not valid: {expectation(first['msg'])}."
+
+
+def _shown(value: Any) -> str:
+    """Return a value for a message, in one line that is not too long."""
+    text = " ".join(reprlib.repr(value).split()) if not isinstance(value, str) else repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 def _nearest_key(key: str, tree: Tree) -> str:

@@ -69,7 +69,9 @@ class Synthetic(CorpusSpec):
     domain: Literal["clean", "noisy", "both"] = Field(
         default="both", description="recording conditions: clean, noisy (noise, rooms, poor microphones) or both"
     )
-    vocabulary: int = Field(default=100, ge=1, description="distinct words in each language, up to about 500")
+    vocabulary: int = Field(
+        default=100, ge=1, le=10_000, description="distinct words in each language, up to about 500"
+    )
     words: Words = Field(
         default="everyday",
         description="everyday: sentences of daily life; spelling: up to 140 words as deep in spelling as the language",
@@ -87,6 +89,7 @@ class Synthetic(CorpusSpec):
     voices: int | None = Field(
         default=None,
         ge=1,
+        le=100_000,
         description="distinct voices in each language, drawn at random; default: all (808 in English)",
     )
     clean_snr_db: float | None = Field(
