@@ -170,8 +170,7 @@ class Group:
 
         `kind` is the type of the items, by default that of this process' own: numbers, texts, lists of them,
         dataclasses and models of pydantic. They travel as JSON, which is data whoever sends it; floats keep every
-        bit, but those
-        that are not finite become None.
+        bit, but those that are not finite become None.
         """
         if self.size == 1:
             return [item]

@@ -70,6 +70,17 @@ def written_whole(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error of the system that names no file, as when a disk is full, name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
+        raise
+
+
 def require_target(path: Path) -> None:
     """Raise DataError unless a file can get this name: nothing is there yet, or a regular file that is replaced.
 

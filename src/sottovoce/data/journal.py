@@ -21,7 +21,7 @@ from sottovoce.data.extract import Extracted
 from sottovoce.data.manifest import ManifestRow, Reason, Rejection
 from sottovoce.data.store import BYTES_PER_FRAME, FEATURES
 from sottovoce.features.logmel import frame_count
-from sottovoce.files import open_shared, written_whole
+from sottovoce.files import naming, open_shared, written_whole
 from sottovoce.reading import parse_json
 
 JOURNAL = "journal.jsonl"
@@ -155,5 +155,6 @@ def _rewritten(path: Path, lines: Iterable[JournalLine]) -> IO[bytes]:
 
 
 def _to_disk(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+    with naming(Path(file.name)):
+        file.flush()
+        os.fsync(file.fileno())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.errors import PrivacyError
-from sottovoce.files import open_shared, sync_folder
+from sottovoce.files import naming, open_shared, sync_folder
 from sottovoce.reading import parse_json
 
 START = "0" * 64  # what the first line names as the line before it
@@ -34,7 +34,7 @@ def append(path: Path, mark: Mark, document: Mapping[str, Any]) -> Mark:
     """Add a line after the mark, which must be the end of the file; return the new end."""
     text = _encoded({"previous": mark.head, **document})
     created = not path.exists()
-    with open_shared(path, "ab") as file:
+    with naming(path), open_shared(path, "ab") as file:
         file.write(text + b"\n")
         file.flush()
         os.fsync(file.fileno())
