@@ -12,7 +12,7 @@ import sottovoce
 PACKAGE = Path(sottovoce.__file__).parent
 # From the ground up: a module imports only from its own level or from those before it.
 LEVELS = (
-    ("version", "errors", "randomness", "files", "memory", "lazy_names", "presets"),
+    ("version", "errors", "randomness", "files", "reading", "limits", "memory", "lazy_names", "presets"),
     ("processes", "open_union", "extensions"),
     ("features", "distributed", "workers"),
     ("data",),

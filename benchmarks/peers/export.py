@@ -65,11 +65,11 @@ def export(item: Item, folder: Path, workers: int) -> None:
     )
     store = prepare(corpus, item.store(folder), workers=workers)
     item.write(folder)
-    np.save(folder / "features.npy", store.features)
+    np.save(folder / "features.npy", store.frames(0, store.info.frames))
     np.savez(
         folder / "index.npz",
         starts=store.frame_offsets,
-        targets=store.tokens.astype(np.int64),
+        targets=store.tokens().astype(np.int64),
         target_starts=store.token_offsets,
         tokens=len(store.token_set.tokens),
     )

@@ -9,14 +9,13 @@ is an error that suggests the nearest key.
 
 import hashlib
 import json
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sottovoce.central.central_options import Central
@@ -25,18 +24,22 @@ from sottovoce.data.corpora import AnyCorpus
 from sottovoce.data.corpora.synthetic import Synthetic
 from sottovoce.data.joining import Joining
 from sottovoce.data.selection import Selection
+from sottovoce.data.splits import as_fraction
 from sottovoce.errors import ConfigError, expectation, nearest
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.federated_options import Federated
+from sottovoce.limits import faulty_numbers
 from sottovoce.model.hardware import Hardware
 from sottovoce.model.model_options import AnyEncoder, TransformerOptions
 from sottovoce.open_union import OpenUnion
 from sottovoce.privacy.privacy_options import Participation, Privacy, RandomSource
+from sottovoce.reading import LARGEST_YAML, BadDocument, parse_yaml, read_bounded
 
 # Part of a configuration: a section is a dictionary or an object of options; everything else is a value.
 Tree = dict[str, Any]
 
 DEFAULT = "default"
+_LONGEST_SHOWN = 200
 _TAGS = ("kind", "name")  # the fields that tell the members of a union of sections apart
 
 
@@ -50,8 +53,7 @@ class Layer:
 
 def _fraction(value: Any) -> str:
     """Accept 0.1, "0.1" and "1/10"; return a text, because no float is exactly 0.1."""
-    if not 0 < Fraction(str(value)) < 1:
-        raise ValueError(f"expected a fraction between 0 and 1, not {value}")
+    as_fraction(value)
     return str(value)
 
 
@@ -200,9 +202,9 @@ def parse_setting(text: str) -> Layer:
     if not equals or not key:
         raise ConfigError(f"Expected --set key=value, not {text!r}.")
     try:
-        tree: Any = yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise ConfigError(f"The value in --set {text} is not YAML. Quote it.") from None
+        tree: Any = parse_yaml(value)
+    except BadDocument:
+        raise ConfigError(f"The value in --set {text[:200]} is not YAML. Quote it.") from None
     for part in reversed(key.split(".")):
         tree = {part: tree}
     return Layer(tree, f"--set {key}")
@@ -223,7 +225,7 @@ def _load(name: str) -> Tree:
         path = Path(name)
         if not path.is_file():
             raise ConfigError(f"There is no preset file {name}. Check the path.")
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_bounded(path, LARGEST_YAML).decode(errors="replace")
     else:
         known = preset_names()
         if name not in known:
@@ -235,9 +237,9 @@ def _load(name: str) -> Tree:
 def parse_tree(text: str, name: str) -> Tree:
     """Read YAML that holds keys and values; raise ConfigError where it does not."""
     try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{name} is not YAML: {' '.join(str(error).split())}.") from None
+        tree = parse_yaml(text)
+    except BadDocument as error:
+        raise ConfigError(f"{name} is not YAML: {error}.") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{name} should hold keys and values.")
     return tree
@@ -288,6 +290,10 @@ def _meanings(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, str]]
 
 
 def _validated(tree: Tree, sources: Mapping[str, str]) -> Config:
+    for key, value in _leaves(tree):
+        for number, fault in faulty_numbers(value):
+            came_from = f" (from {sources[key]})" if key in sources else ""
+            raise ConfigError(f"{key}={_shown(number)}{came_from} is not valid: expected {fault}.")
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
@@ -303,8 +309,14 @@ def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -
     came_from = f" (from {sources[key]})" if key in sources else ""
     if first["type"] == "missing":
         return f"{key} is required. Give it with --set {key}=..."
-    value = "" if isinstance(first["input"], dict | BaseModel) else f"={first['input']!r}"
+    value = "" if isinstance(first["input"], dict | BaseModel) else f"={_shown(first['input'])}"
     return f"{key}{value}{came_from} is not valid: {expectation(first['msg'])}."
+
+
+def _shown(value: Any) -> str:
+    """Return a value for a message, in one line that is not too long."""
+    text = " ".join(reprlib.repr(value).split()) if not isinstance(value, str) else repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 def _nearest_key(key: str, tree: Tree) -> str:

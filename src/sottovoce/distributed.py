@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from sottovoce.errors import SottoError
@@ -25,6 +26,8 @@ Result = TypeVar("Result")
 _FEW = 4  # processes: the leader can hear the others in turn
 _PIECE = 1 << 20  # coordinates of one message
 _SUM_TAG = 2**31 - 1  # no other message has it
+_LONGEST_MESSAGE = 1 << 31  # bytes
+_NO_MESSAGE = "Another process of this run has sent something else than a message. Run the same command again."
 
 
 class LostPeerError(SottoError):
@@ -39,6 +42,18 @@ def _together() -> Iterator[None]:
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise LostPeerError(f"Another process of this run has ended ({reason}). Run the same command again.") from None
+
+
+@contextlib.contextmanager
+def _meeting() -> Iterator[None]:
+    """Let the processes meet; if they do not, the network is the cause: a port that is taken, an address, a wall."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise SottoError(
+            f"The processes of this run cannot meet ({reason}). Give torchrun another --master-port or --rdzv-endpoint."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -150,18 +165,30 @@ class Group:
                     dist.send(vector, dst=0, tag=tag)
         return received
 
-    def gather(self, item: Result) -> list[Result]:
-        """Return every process' item, in the order of ranks."""
+    def gather(self, item: Result, kind: Any = None) -> list[Result]:
+        """Return every process' item, in the order of ranks.
+
+        `kind` is the type of the items, by default that of this process' own: numbers, texts, lists of them,
+        dataclasses and models of pydantic. They travel as JSON, which is data whoever sends it; floats keep every
+        bit, but those that are not finite become None.
+        """
         if self.size == 1:
             return [item]
-        items: list[Any] = [None] * self.size
-        with _together():
-            dist.all_gather_object(items, item)
-        return items
+        reader = TypeAdapter(type(item) if kind is None else kind)
+        return [_read_message(reader, text) for text in self._gather_bytes(reader.dump_json(item))]
 
-    def from_leader(self, item: Result) -> Result:
-        """Return the item of rank 0."""
-        return self.gather(item)[0]
+    def _gather_bytes(self, text: bytes) -> list[bytes]:
+        """Return every process' bytes, in the order of ranks."""
+        lengths = self.gather_rows(torch.tensor([len(text)])).view(-1).tolist()
+        if not all(0 <= length <= _LONGEST_MESSAGE for length in lengths):
+            raise LostPeerError(_NO_MESSAGE)
+        room = torch.zeros(max(lengths), dtype=torch.uint8)
+        room[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        return [row[:length].numpy().tobytes() for row, length in zip(self.gather_rows(room), lengths, strict=True)]
+
+    def from_leader(self, item: Result, kind: Any = None) -> Result:
+        """Return the item of rank 0; see `gather`."""
+        return self.gather(item, kind)[0]
 
     def barrier(self) -> None:
         """Wait for all processes."""
@@ -178,7 +205,8 @@ def joined_group() -> Iterator[Group]:
         return
     die_with_parent(os.getppid())
     _choose_gpu(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group(_backend())
+    with _meeting():
+        dist.init_process_group(_backend())
     group = Group(dist.get_rank(), dist.get_world_size())
     yield group
     group.barrier()
@@ -191,10 +219,18 @@ def meeting_group(rank: int, size: int, place: Path) -> Iterator[Group]:
     if size == 1:
         yield Group()
         return
-    dist.init_process_group(_backend(), init_method=f"file://{place}", rank=rank, world_size=size)
+    with _meeting():
+        dist.init_process_group(_backend(), init_method=f"file://{place}", rank=rank, world_size=size)
     group = Group(rank, size)
     yield group
     group.barrier()
+
+
+def _read_message(reader: TypeAdapter[Any], text: bytes) -> Any:
+    try:
+        return reader.validate_json(text)
+    except ValidationError:
+        raise LostPeerError(_NO_MESSAGE) from None
 
 
 def _received(room: Tensor, src: int) -> Tensor:

@@ -21,6 +21,21 @@ class PrivacyError(SottoError):
     """A violation of the privacy guarantee. It is always raised and never a warning."""
 
 
+_NO_MEMORY = re.compile(
+    r"cannot allocate|can't allocate|bad_alloc|failed to map segment|start new thread|out of memory", re.I
+)
+
+
+def out_of_memory(error: BaseException) -> SottoError | None:
+    """Return the error for the user where memory, or a place for a thread, could not be had; None for other errors."""
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+        return SottoError("There is not enough memory. Free some, allow more (ulimit -v), or use fewer --workers.")
+    if isinstance(error, ImportError):
+        reason = " ".join(str(error).split())[:300]
+        return SottoError(f"A library cannot be loaded ({reason}). Allow more memory (ulimit -v), or install again.")
+    return None
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean ...?" for the end of a message if a known name is similar, else an empty string."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

@@ -1,7 +1,13 @@
-"""Files that appear only when they are complete, folders with a single writer, and checks of disk space."""
+"""Files that appear only when they are complete, folders with a single writer, and checks of disk space.
+
+**What is written is a regular file.** Every output of this package is opened here. A target that exists and is a
+folder, a link (to whatever, or to nothing), a device, a pipe or a socket is a DataError, and stays as it is: a link
+could lead out of the folder that was named, and what is written to a device is lost or worse.
+"""
 
 import contextlib
 import csv
+import errno
 import fcntl
 import hashlib
 import json
@@ -9,6 +15,7 @@ import os
 import secrets
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from importlib import resources
@@ -22,6 +29,7 @@ from sottovoce.errors import DataError
 _Row = TypeVar("_Row")
 OWNER_ONLY, OWNER_ONLY_FOLDER = 0o600, 0o700
 _OWNER_WRITES, OWNER_WRITES_FOLDER = 0o644, 0o755
+_SHOWN_NAME = 40  # letters of a file's name in that of its temporary file, so that it is never too long
 
 
 def gigabytes(size: float) -> str:
@@ -44,40 +52,89 @@ def written_whole(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
         with written_whole(Path("model.json")) as file:
             file.write(b"{}")
     """
-    # Processes of several machines may write the same file in a shared folder, and may have the same number.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    require_target(path)
+    # Nobody can guess the name and put a link there; processes of several machines may write the same file.
+    temporary = path.with_name(f".{path.name[:_SHOWN_NAME]}.{secrets.token_hex(16)}.tmp")
     try:
-        with open_private(temporary, "wb") if private else open_shared(temporary, "wb") as file:
+        with open_private(temporary, "xb") if private else open_shared(temporary, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        if error.filename == str(temporary):  # the temporary name means nothing to the user
+        if error.filename in (None, str(temporary)):  # the temporary name means nothing to the user
             error.filename = str(path)
         raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error of the system that names no file, as when a disk is full, name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
+        raise
+
+
+def require_target(path: Path) -> None:
+    """Raise DataError unless a file can get this name: nothing is there yet, or a regular file that is replaced.
+
+    Long commands call this before they start working.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):  # the latter is for the system to report when the file is opened
+        return
+    except OSError as error:
+        raise DataError(f"{str(path)[:200]} cannot be written: {error.strerror}. Choose another name.") from None
+    if not stat.S_ISREG(mode):
+        raise DataError(f"{path} is {_kind_of(mode)}, not a regular file. Give the name of a file.")
+
+
+def _kind_of(mode: int) -> str:
+    """Return what something is that is not a regular file."""
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def open_descriptor(path: Path, flags: int, permissions: int = OWNER_ONLY) -> int:
+    """Open a regular file as `os.open` does; a link or anything else than a regular file is a DataError."""
+    try:
+        # A pipe without a reader or writer would block.
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, permissions)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            require_target(path)
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise DataError(f"{path} is {_kind_of(mode)}, not a regular file. Give the name of a file.")
+    return descriptor
+
+
+def _opened(path: Path, mode: str, permissions: int) -> IO[Any]:
+    return open(path, mode, opener=lambda name, flags: open_descriptor(Path(name), flags, permissions))
+
+
 def open_private(path: Path, mode: str) -> IO[Any]:
-    """Open a file for writing ("wb") or appending ("ab") that only its owner can read, whatever the umask is."""
-
-    def opener(name: str, flags: int) -> int:
-        descriptor = os.open(name, flags, OWNER_ONLY)
-        os.fchmod(descriptor, OWNER_ONLY)  # it may exist, with another mode
-        return descriptor
-
-    return open(path, mode, opener=opener)
+    """Open a file for appending ("ab"), or to change ("r+b"), that only its owner can read, whatever the umask is."""
+    file = _opened(path, mode, OWNER_ONLY)
+    os.fchmod(file.fileno(), OWNER_ONLY)  # it may exist, with another mode
+    return file
 
 
 def open_shared(path: Path, mode: str) -> IO[Any]:
-    """Open a file for writing ("wb") or appending ("ab") that only its owner can write, whatever the umask is.
+    """Open a file for appending ("ab"), or to change ("r+b"), that only its owner can write, whatever the umask is.
 
     A file that exists keeps its mode.
     """
-    return open(path, mode, opener=lambda name, flags: os.open(name, flags, _OWNER_WRITES))
+    return _opened(path, mode, _OWNER_WRITES)
 
 
 def keep_private(path: Path) -> None:
@@ -120,18 +177,21 @@ def sha256_of(path: Path) -> str:
 def only_writer(folder: Path) -> Iterator[None]:
     """Lock a folder for one writer; the lock ends with the block, and also with the process.
 
-    A second writer gets a DataError. The lock is a file beside the folder, so the folder may be renamed in the block.
+    A second writer gets a DataError. The lock is an empty file beside the folder, so the folder may be renamed in the
+    block. A file there that holds something is not ours: it stays as it is, and is a DataError.
     """
     folder = folder.absolute()
-    path = folder.with_name(folder.name + ".lock")
+    path = folder.parent / (folder.name + ".lock")
     while True:
-        with path.open("w") as lock:
+        with _opened(path, "ab", OWNER_ONLY) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise DataError(f"Another process is writing {folder}. Wait for it or choose another folder.") from None
             if not _is_same_file(path, lock.fileno()):
                 continue  # the previous holder removed the file before we locked it
+            if os.fstat(lock.fileno()).st_size:
+                raise DataError(f"{path} is a file of yours, where the lock of {folder} belongs. Rename it.")
             try:
                 yield
             finally:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
-from sottovoce.errors import ConfigError, SottoError
+from sottovoce.errors import ConfigError, SottoError, out_of_memory
 from sottovoce.memory import keep_freed_memory
 from sottovoce.open_union import import_kinds, kind_modules
 from sottovoce.processes import (
@@ -166,9 +166,12 @@ def _run_worker(worker: _Worker, function: Callable[..., None], arguments: tuple
     except LostPeerError as error:
         (folder / f"lost-{rank}").write_bytes(pickle.dumps(error))
         leave(_LOST_PEER)
-    except (SottoError, OSError) as error:  # errors for the user; any other error prints its traceback
+    except (SottoError, OSError, MemoryError, ImportError, RuntimeError) as error:
+        known = error if isinstance(error, SottoError | OSError) else out_of_memory(error)
+        if known is None:  # only errors for the user are passed on; any other prints its traceback
+            raise
         unfinished = folder / f"unfinished-{rank}"
-        unfinished.write_bytes(pickle.dumps(error))
+        unfinished.write_bytes(pickle.dumps(known))
         unfinished.rename(folder / f"error-{rank}")
         leave(1)
     leave(0)

@@ -144,7 +144,7 @@ def test_an_older_store_is_completed_and_equals_a_new_one(make_store, tmp_path, 
     assert upgrade(store.path).damaged_files() == []
     shutil.copytree(store.path, tmp_path / "cut")
     np.save(tmp_path / "cut" / DIGESTS, np.zeros((4, 2, 16), np.uint8))
-    with pytest.raises(DataError, match=r"digests\.npy does not match"):
+    with pytest.raises(DataError, match=r"digests\.npy is damaged"):
         Store.open(tmp_path / "cut")
 
 

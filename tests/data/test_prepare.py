@@ -180,10 +180,11 @@ def test_an_estimate_counts_segments_not_whole_recordings(tmp_path):
 
 def test_a_store_travels_to_another_process_as_its_path(make_store):
     store = make_store({"a": 3})
-    assert store.features.shape[0] > 0
+    frames = store.frames(0, store.info.frames)
+    assert len(frames) > 0
     packed = pickle.dumps(store)
     assert len(packed) < 1000
-    assert (pickle.loads(packed).features == store.features).all()  # noqa: S301 - our own
+    assert (pickle.loads(packed).frames(0, len(frames)) == frames).all()  # noqa: S301 - our own
 
 
 @pytest.mark.parametrize("name", ["index.parquet", "speakers.parquet"])

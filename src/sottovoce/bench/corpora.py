@@ -86,7 +86,7 @@ def find_part(size: Size, name: str, out: Path, *, make: bool = False) -> Select
             return None
         chosen = choose(Store.open(path), part)
         make_folder(speakers.parent)
-        with written_whole(speakers) as file:
+        with written_whole(speakers, private=True) as file:
             file.writelines(f"{speaker}\n".encode() for speaker in chosen)
     return Selection(store=path, speakers=speakers)
 

@@ -24,6 +24,7 @@ from sottovoce.data.joining import Joining
 from sottovoce.data.preparation import Request
 from sottovoce.data.spelling import REJECT, UnknownLetters
 from sottovoce.errors import ConfigError, nearest
+from sottovoce.reading import LARGEST_YAML, read_bounded
 
 SizeName = Literal["paper", "mini"]
 CORPORA = Path("corpora")  # where presets look for real corpora
@@ -366,4 +367,4 @@ def _text(path: str) -> str:
 def _file_text(path: Path) -> str:
     if not path.is_file():
         raise ConfigError(f"There is no benchmark file {path}. Check the path.")
-    return path.read_text(encoding="utf-8", errors="replace")
+    return read_bounded(path, LARGEST_YAML).decode(errors="replace")

@@ -19,7 +19,6 @@ the noise is large enough is a matter of accounting.
 """
 
 import contextlib
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +29,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
+
+from sottovoce.reading import parse_json
 
 Value = str | float | bool | None
 Fields = Mapping[str, Value]
@@ -166,11 +167,11 @@ def _fields(folder: Path) -> Iterator[tuple[str, Value]]:
             continue
         text = file.read_text(encoding="utf-8")
         if file.suffix == ".json":
-            yield from _leaves(json.loads(text), f"{file.name}: ")
+            yield from _leaves(parse_json(text), f"{file.name}: ")
             continue
         for number, line in enumerate(text.splitlines(), 1):
             if file.suffix == ".jsonl":
-                yield from _leaves(json.loads(line), f"{file.name}, line {number}: ")
+                yield from _leaves(parse_json(line), f"{file.name}, line {number}: ")
             else:
                 yield f"{file.name}, line {number}", line
 

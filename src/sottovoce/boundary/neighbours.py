@@ -28,7 +28,7 @@ from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError, PrivacyError
-from sottovoce.files import make_folder, written_whole
+from sottovoce.files import make_folder, open_private, written_whole
 from sottovoce.privacy.claims import open_account
 from sottovoce.privacy.population_ledger import WITNESS_FILE
 from sottovoce.processes import Progress, no_progress, under_torchrun
@@ -222,7 +222,7 @@ class _TerminalRecord:
     """A display that writes down all that training shows."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+        self._file = open_private(path, "a")
 
     def __call__(self, status: Status) -> None:
         """Write down the status."""

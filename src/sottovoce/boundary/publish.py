@@ -42,6 +42,7 @@ from sottovoce.privacy.claims import Account, open_account, statement
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE
 from sottovoce.privacy.run_files import METRICS_FILE, MODEL_FILE
+from sottovoce.reading import parse_json
 from sottovoce.runs.folder import BEST, LAST, Run
 from sottovoce.runs.metrics_log import MetricsLog
 from sottovoce.runs.verification import verify
@@ -77,8 +78,8 @@ def _model(source: Source) -> Content:
         raise DataError(f"{source.run.path} has no model yet. Publish it after its first checkpoint.")
     try:
         with safe_open(path, "np") as file:
-            metadata = {key: set(json.loads(value)) for key, value in (file.metadata() or {}).items()}
-    except (SafetensorError, ValueError, TypeError, RecursionError) as error:
+            metadata = {key: set(parse_json(value)) for key, value in (file.metadata() or {}).items()}
+    except (SafetensorError, ValueError, TypeError) as error:
         raise DataError(f"{path} is not a whole model: {error}. Restore it.") from None
     if metadata.keys() != _MODEL_METADATA.keys() or not metadata["sottovoce"] <= _MODEL_METADATA["sottovoce"]:
         raise PrivacyError(f"{path} holds more than a model: {metadata}. Save it again with `sotto train`.")

@@ -7,7 +7,6 @@ Speakers' names are not looked for where the configuration alone decides what is
 the statement and the line with the guarantee: sentences that are made from the ledger's header, which is searched.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -19,6 +18,7 @@ from safetensors import safe_open
 from sottovoce.boundary.configured_words import configured_words
 from sottovoce.errors import PrivacyError, SottoError
 from sottovoce.privacy.run_files import METRICS_FILE, PUBLIC_METRICS
+from sottovoce.reading import parse_json
 from sottovoce.runs.folder import Run
 from sottovoce.runs.metrics_log import MetricsLog
 
@@ -62,12 +62,12 @@ def _texts(file: Path, configured: Any) -> Iterator[_Text]:
     """Yield all keys and texts of a file; `configured` is what the configuration alone decides of it."""
     if file.suffix == ".safetensors":
         with safe_open(file, "np") as model:
-            metadata = {key: json.loads(value) for key, value in (model.metadata() or {}).items()}
+            metadata = {key: parse_json(value) for key, value in (model.metadata() or {}).items()}
             yield from _of_document(metadata | dict.fromkeys(model.keys()), configured)
     elif file.suffix in (".json", ".jsonl"):
         content = file.read_text(encoding="utf-8")
         for text in [content] if file.suffix == ".json" else filter(None, content.split("\n")):
-            document = json.loads(text)
+            document = parse_json(text)
             if file.name == METRICS_FILE and "guarantee" in document:
                 yield _Text(str(document.pop("guarantee")), may_name=False)
             yield from _of_document(document, configured)

@@ -15,11 +15,11 @@ class Central(BaseModel):
 
     optimizer: AnyOptimizer = Field(default_factory=Lars, description="the optimizer")
     schedule: Schedule = Field(default_factory=Schedule, description="the learning rate over time")
-    steps: int = Field(300_000, ge=1, description="the number of steps")
+    steps: int = Field(300_000, ge=1, le=1_000_000_000, description="the number of steps")
     max_minutes: float | None = Field(None, gt=0, description="the limit on training time in minutes; null: none")
     gradient_clip: float | None = Field(1.0, gt=0, description="largest norm of the gradient; null: no clipping")
     micro_batch_seconds: float = Field(240.0, gt=0, description="audio in one micro-batch, padding included")
-    micro_batches: int = Field(8, ge=1, description="micro-batches in one step; more processes share them")
+    micro_batches: int = Field(8, ge=1, le=100_000, description="micro-batches in one step; more processes share them")
     evaluate_every: int = Field(1000, ge=1, description="steps between evaluations on dev")
     checkpoint_every: int = Field(1000, ge=1, description="steps between checkpoints")
     layer_norms_every: int | None = Field(

@@ -5,13 +5,17 @@ from typing import Annotated
 
 import typer
 
+from sottovoce.limits import MOST_PROCESSES
 from sottovoce.processes import available_cores
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout; messages stay on stderr.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan with size and time; write nothing.")]
 Out = Annotated[Path, typer.Option("--out", help="The folder to make. It appears only when it is complete.")]
 Workers = Annotated[
-    int, typer.Option("--workers", min=1, help="Worker processes, one thread each.", show_default="all cores")
+    int,
+    typer.Option(
+        "--workers", min=1, max=MOST_PROCESSES, help="Worker processes, one thread each.", show_default="all cores"
+    ),
 ]
 Seed = Annotated[
     int, typer.Option("--seed", min=0, help="Random seed. The same seed gives the same result on every machine.")

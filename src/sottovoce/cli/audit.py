@@ -18,7 +18,9 @@ def audit(
     preset: Annotated[
         str, typer.Argument(metavar="PRESET", help="The mechanism: a built-in preset or a YAML file.")
     ] = "audit",
-    canaries: Annotated[int, typer.Option(min=1, help="How many canaries. More find smaller faults.")] = 2000,
+    canaries: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="How many canaries. More find smaller faults.")
+    ] = 2000,
     kind: Annotated[
         Literal["directions", "speakers"],
         typer.Option(help="directions: deltas made to be found; speakers: noise that is trained on, which is weaker."),

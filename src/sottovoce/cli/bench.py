@@ -21,6 +21,7 @@ from sottovoce.cli.bench_results import (
 )
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.errors import ConfigError, DataError
+from sottovoce.limits import MOST_SEEDS
 
 if TYPE_CHECKING:
     from sottovoce.bench.plan import BenchRun
@@ -56,7 +57,10 @@ SizeOption = Annotated[
 Seeds = Annotated[
     int,
     typer.Option(
-        "--seeds", min=1, help="Train every row with this many seeds; verdicts need two or more, better three."
+        "--seeds",
+        min=1,
+        max=MOST_SEEDS,
+        help="Train every row with this many seeds; verdicts need two or more, better three.",
     ),
 ]
 Rows = Annotated[str | None, typer.Option("--rows", help="Only these rows: names separated by semicolons.")]
@@ -262,7 +266,8 @@ def export(
     to: Annotated[Path, typer.Option("--to", help="The folder to write into: NAME-SIZE.json.")],
     size: SizeOption = "mini",
     seeds: Annotated[
-        int | None, typer.Option("--seeds", min=1, help="Only so many seeds; default: all that have run.")
+        int | None,
+        typer.Option("--seeds", min=1, max=MOST_SEEDS, help="Only so many seeds; default: all that have run."),
     ] = None,
     out: Out = RESULTS,
     corpora: Corpora = CORPORA,
@@ -295,7 +300,9 @@ def export(
 @app.command()
 def summary(
     size: SizeOption = "mini",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Count this many seeds of every row.")] = 3,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, max=MOST_SEEDS, help="Count this many seeds of every row.")
+    ] = 3,
     out: Out = RESULTS,
     corpora: Corpora = CORPORA,
     documents: From = None,

@@ -69,8 +69,8 @@ def neighbours(
             "--from", help="Where the user is left out: of the store, written again, or of the list of users."
         ),
     ] = "store",
-    repeat: Annotated[int, typer.Option(min=3, help="Runs of each side, each with fresh randomness.")] = 5,
-    steps: Annotated[int, typer.Option(min=1, help="Central steps of each run.")] = 2,
+    repeat: Annotated[int, typer.Option(min=3, max=1000, help="Runs of each side, each with fresh randomness.")] = 5,
+    steps: Annotated[int, typer.Option(min=1, max=1_000_000, help="Central steps of each run.")] = 2,
     work: Annotated[
         Path | None, typer.Option(help="A folder for the runs and the second store, all removed at the end.")
     ] = None,

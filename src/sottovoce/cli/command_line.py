@@ -1,15 +1,17 @@
 """The command line: all commands, and the options before them. An error that a user can cause is one line."""
 
+import io
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer.main
 from typer.core import TyperGroup
 
-from sottovoce.cli.console import note, stderr
+from sottovoce.cli.console import note, safe, stderr
 from sottovoce.cli.lazy_command import MARKUP, LazyCommand
-from sottovoce.errors import SottoError, expectation
+from sottovoce.errors import ConfigError, SottoError, expectation, out_of_memory
 from sottovoce.version import VERSION
 
 # Name, place, and the first paragraph of the help; tests/cli/test_cli.py compares it with the command's own.
@@ -94,7 +96,11 @@ def command_line() -> TyperGroup:
 
 def execute() -> int:
     """Run the command of `sys.argv` and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files need not be UTF-8, and terminals neither
     try:
+        _require_text(sys.argv[1:])
         code = command_line()(standalone_mode=False)
     except SottoError as error:
         note(f"error: {error}")
@@ -110,15 +116,29 @@ def execute() -> int:
             f"error: {error.strerror or error}{where}. Complete work is kept; fix the cause and run the command again."
         )
         code = 1
+    except (MemoryError, ImportError, RuntimeError) as error:
+        if (known := out_of_memory(error)) is None:
+            raise
+        note(f"error: {known}")
+        code = 1
     stderr.show_cursor(True)  # a worker that was ended at once could not do it; without a terminal, nothing happens
     return code if isinstance(code, int) else 0
+
+
+def _require_text(arguments: Sequence[str]) -> None:
+    """Raise ConfigError where an argument is not UTF-8: it could not be written into any of our files."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"{argument!r} is not UTF-8. Rename the file, or give another value.") from None
 
 
 def _usage_error(error: typer.TyperException) -> int:
     message = error.format_message()
     context = getattr(error, "ctx", None)
     if "\n" in message.strip():  # the help of a command group, given without a command
-        typer.echo(message, err=True)
+        typer.echo(safe(message), err=True)
     elif message:  # where typer has printed the help itself, nothing is left to say
         where, colon, reason = message.partition(": ")
         message = f"{where}{colon}{expectation(reason)}".rstrip(".") + "."

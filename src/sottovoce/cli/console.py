@@ -1,7 +1,9 @@
 """Output of the command line: results on stdout, everything else on stderr."""
 
 import json
+import math
 import os
+import re
 import sys
 import time
 from types import TracebackType
@@ -26,11 +28,27 @@ _WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
 stdout = Console(highlight=False, emoji=False, width=_WIDTH)
 
 _LOG_SECONDS = 10.0
+# What a terminal takes as commands, or draws in another order than it stands there: control characters but for tab and
+# line end, marks of direction, halves of characters.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def safe(text: str) -> str:
+    """Return a text without anything that a terminal would obey: such characters become visible, as in \\x1b.
+
+    Names, labels, columns and ledgers come from files of others. Every text is printed through this.
+    """
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def note(message: str) -> None:
     """Print a message on stderr."""
-    stderr.print(message, soft_wrap=True, markup=False)
+    stderr.print(safe(message), soft_wrap=True, markup=False)
+
+
+def say(text: str) -> None:
+    """Print a text on stdout."""
+    stdout.print(safe(text), soft_wrap=True, markup=False)
 
 
 def counted(number: int, name: str) -> str:
@@ -40,18 +58,28 @@ def counted(number: int, name: str) -> str:
 
 def print_json(document: Any) -> None:
     """Print one JSON document on stdout."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+
+
+def _finite(document: Any) -> Any:
+    """Return a document for JSON, which has no word for numbers that are not finite: they become null."""
+    if isinstance(document, float):
+        return document if math.isfinite(document) else None
+    if isinstance(document, dict):
+        return {key: _finite(value) for key, value in document.items()}
+    return [_finite(value) for value in document] if isinstance(document, list | tuple) else document
 
 
 def print_table(title: str, header: list[str], rows: list[list[str]], text_columns: int = 1) -> None:
     """Print a table; the first `text_columns` columns are aligned left, the others, with numbers, right."""
     if title:
-        stdout.print(title, soft_wrap=True, markup=False)
+        say(title)
     table = Table(show_header=any(header))
     for place, name in enumerate(header):
-        table.add_column(name, justify="left" if place < text_columns else "right", overflow="fold")
+        table.add_column(escape(safe(name)), justify="left" if place < text_columns else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(value) for value in row))
+        table.add_row(*(escape(safe(value)) for value in row))
     stdout.print(table)
 
 
@@ -94,7 +122,7 @@ class ProgressDisplay:
     def __call__(self, work: str, done: int, total: int) -> None:
         """Show that `done` of `total` parts of the work are done; a total of 0 is unknown."""
         if work not in self._tasks:
-            self._tasks[work] = self._bar.add_task(work, total=total or None, completed=done)
+            self._tasks[work] = self._bar.add_task(escape(safe(work)), total=total or None, completed=done)
             self._started[work] = (time.monotonic(), done)
         self._bar.update(self._tasks[work], completed=done, total=total or None)
         if self._hidden or stderr.is_terminal:

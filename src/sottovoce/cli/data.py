@@ -22,7 +22,7 @@ from sottovoce.data.upgrading import upgrade as upgrade_store
 from sottovoce.data.writer import read_rejected
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
-from sottovoce.files import make_folder, written_whole
+from sottovoce.files import make_folder, require_target, written_whole
 
 app = typer.Typer(no_args_is_help=True)
 app.add_typer(prepare.app, name="prepare")
@@ -55,6 +55,8 @@ def stats(
 
     Example: sotto data stats stores/digits --figure digits.png
     """
+    picture = figure or Path("speakers.png")
+    require_target(picture)
     names = read_speakers(speakers) if speakers else None
     shown: dict[str, Population] = {}
     for path in stores:
@@ -64,7 +66,6 @@ def stats(
         if iid:
             label, population = f"{label} (IID)", population.iid(seed)
         shown[label] = population
-    picture = figure or Path("speakers.png")
     print_statistics([statistics_of(label, population) for label, population in shown.items()], picture, as_json)
     draw_speakers(shown, picture)
 
@@ -155,7 +156,7 @@ def export(
     make_folder(target.absolute().parent)
     encoded = io.BytesIO()  # libsndfile would swallow an error of the disk
     soundfile.write(encoded, samples, SAMPLE_RATE_HZ, format=target.suffix[1:].upper())
-    with written_whole(target) as file:
+    with written_whole(target, private=True) as file:  # the voice of a user
         file.write(encoded.getvalue())
     seconds = len(samples) / SAMPLE_RATE_HZ
     if as_json:

@@ -32,7 +32,8 @@ Tflops = Annotated[
     float | None, typer.Option(help="The peak of --device custom in TFLOP/s; the paper's share of it is assumed.")
 ]
 Processes = Annotated[
-    int | None, typer.Option(min=1, help="Processes, one for each GPU or core.", show_default="8; here: all cores")
+    int | None,
+    typer.Option(min=1, max=1_000_000, help="Processes, one for each GPU or core.", show_default="8; here: all cores"),
 ]
 PrecisionName = Annotated[
     Literal["float32", "tf32", "bfloat16"] | None,

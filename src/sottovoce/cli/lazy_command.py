@@ -6,6 +6,8 @@ from typing import Any, Final
 import typer.main
 from typer.core import TyperCommand
 
+from sottovoce.cli.bounded_numbers import bound_numbers
+
 MARKUP: Final = "markdown"  # of all help texts; it joins the lines of a paragraph
 
 
@@ -31,7 +33,7 @@ class LazyCommand(TyperCommand):
             parent.add_typer(target, name=self._name, help=self.help)
         else:
             parent.command(self._name)(target)
-        return typer.main.get_group(parent).commands[self._name]
+        return bound_numbers(typer.main.get_group(parent).commands[self._name])
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Load the command and let it parse the words after its name; the context leads to the loaded command."""

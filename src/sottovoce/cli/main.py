@@ -9,6 +9,9 @@ def run() -> None:
         from sottovoce.cli.command_line import execute
 
         code = execute()
+    except (MemoryError, ImportError) as error:  # before the command line itself is loaded
+        sys.stderr.write(f"error: {type(error).__name__}: there may not be enough memory, or a library is missing.\n")
+        code = 1
     except KeyboardInterrupt:  # before a command runs; the interrupt of a running command arrives as its code
         code = 130
     if code == 130:

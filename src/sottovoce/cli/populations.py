@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli.arguments import AsJson, DryRun, Out, Seed
-from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, stdout
+from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, say
 from sottovoce.cli.statistics import print_statistics
 from sottovoce.data.merging import merge, merged_bytes
 from sottovoce.data.population import Population
@@ -115,7 +115,7 @@ def _write_split(store: Store, out: Path, parts: dict[str, list[str]], method: M
     make_folder(out)
     for name, content in contents.items():
         if not (out / name).exists():
-            with written_whole(out / name) as file:
+            with written_whole(out / name, private=True) as file:  # names of speakers
                 file.write(content)
 
 
@@ -160,9 +160,7 @@ def _print_merge_plan(stores: list[Store], out: Path, as_json: bool) -> None:
         document = {"dry_run": True, "store": str(out), "utterances": utterances, "bytes": round(size)}
         print_json(document | {"seconds": seconds})
         return
-    stdout.print(
+    say(
         f"Would make {out} from {len(stores)} stores: {utterances:,} utterances, {gigabytes(size)}, in about "
-        f"{seconds:.0f} s.",
-        soft_wrap=True,
-        markup=False,
+        f"{seconds:.0f} s."
     )

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, stdout
+from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, say
 from sottovoce.data.corpora import AnyCorpus, Synthetic
 from sottovoce.data.joining import Joining
 from sottovoce.data.preparation import MAX_REJECTED, Request, prepare
@@ -143,12 +143,10 @@ def print_plan(
         )
     if (out / INFO).exists():
         note(f"{out} already exists and would not be overwritten.")
-    stdout.print(
+    say(
         f"Would make {out} from {plan.label}: {cost.utterances:,} utterances of {plan.speakers:,} speakers, about "
         f"{cost.seconds / 3600:.1f} h of audio, {gigabytes(cost.bytes)}, in about {plan.seconds:.0f} s with "
-        f"{counted(workers, 'worker')}. Already known to be unusable: {counted(plan.rejected, 'utterance')}.",
-        soft_wrap=True,
-        markup=False,
+        f"{counted(workers, 'worker')}. Already known to be unusable: {counted(plan.rejected, 'utterance')}."
     )
 
 

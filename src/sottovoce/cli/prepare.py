@@ -90,7 +90,10 @@ def table(
         typer.Option(metavar="LEAST:MOST", help="Join this many utterances of a speaker into one, for example 2:5."),
     ] = None,
     times: Annotated[
-        int, typer.Option(min=1, help="With --concatenate: use every utterance this many times, with other neighbours.")
+        int,
+        typer.Option(
+            min=1, max=1000, help="With --concatenate: use every utterance this many times, with other neighbours."
+        ),
     ] = 1,
     seed: Seed = 0,
     unknown_letters: Letters = "reject",

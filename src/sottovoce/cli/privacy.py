@@ -10,7 +10,7 @@ import typer
 from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.audit import audit
 from sottovoce.cli.boundary import neighbours, publish
-from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table
+from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, say
 from sottovoce.cli.population_ledger import population as population_command
 from sottovoce.errors import DataError
 
@@ -420,7 +420,7 @@ def explain(
     if as_json:
         print_json({"run": str(run), **_explained(account), "statement": text})
     elif out is None:
-        typer.echo(text, nl=False)
+        say(text.rstrip("\n"))
 
 
 def _explained(account: "Account") -> dict[str, Any]:

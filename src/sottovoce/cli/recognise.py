@@ -9,7 +9,7 @@ import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
 from sottovoce.cli.config import Preset, Settings, configured
-from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, stdout
+from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, say
 from sottovoce.errors import DataError
 from sottovoce.files import gigabytes
 
@@ -30,7 +30,7 @@ def evaluate(
     checkpoint: Checkpoint,
     store: Annotated[str, typer.Argument(metavar="STORE[@SPEAKERS]", help="The speech to evaluate on.")],
     by: Annotated[list[str] | None, typer.Option("--by", help="Also by this column. Default: sex, age, ...")] = None,
-    batch_seconds: Annotated[float, typer.Option(min=1, help="Audio in one batch.")] = 120.0,
+    batch_seconds: Annotated[float, typer.Option(min=1, max=100_000, help="Audio in one batch.")] = 120.0,
     workers: Workers = ALL_CORES,
     as_json: AsJson = False,
 ) -> None:
@@ -89,7 +89,7 @@ def _print_evaluation(selection: "Selection", breakdown: "Breakdown") -> None:
     rows += [line(f"worst: {scores.speaker}", scores) for scores in speakers.worst]
     print_table(str(selection.store), ["", "utterances", "words", "WER %", "CER %", "loss"], rows)
     quantiles = "  ".join(f"{float(name):.0%}: {100 * wer:.1f}" for name, wer in speakers.wer_quantiles.items())
-    stdout.print(f"WER % over {speakers.count} speakers, quantiles: {quantiles}", soft_wrap=True)
+    say(f"WER % over {speakers.count} speakers, quantiles: {quantiles}")
 
 
 def transcribe(
@@ -118,7 +118,7 @@ def transcribe(
             note(f"{path}: (no speech recognised)")
         elif not as_json:
             text = transcript.text if len(files) == 1 else f"{transcript.file}: {transcript.text}"
-            stdout.print(text, soft_wrap=True, markup=False)
+            say(text)
     if as_json:
         print_json([asdict(transcript) | {"text": transcript.text} for transcript in transcripts])
     if unread:

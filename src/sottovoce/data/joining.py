@@ -10,10 +10,11 @@ from itertools import groupby, islice
 from operator import attrgetter
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sottovoce.data.manifest import Entry, Reason, Rejection
-from sottovoce.errors import ConfigError
+from sottovoce.errors import ConfigError, expectation
+from sottovoce.limits import LARGEST_WHOLE
 from sottovoce.randomness import stream
 
 _PAUSE_SECONDS = (0.05, 0.25)
@@ -28,10 +29,12 @@ class Joining(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    least: int = Field(ge=1, description="smallest number of utterances to join")
-    most: int = Field(ge=1, description="largest number of utterances to join")
-    times: int = Field(1, ge=1, description="how many times every utterance is used, with other neighbours each time")
-    seed: int = Field(0, description="seed of the order, the group sizes and the pauses")
+    least: int = Field(ge=1, le=10_000, description="smallest number of utterances to join")
+    most: int = Field(ge=1, le=10_000, description="largest number of utterances to join")
+    times: int = Field(
+        1, ge=1, le=1000, description="how many times every utterance is used, with other neighbours each time"
+    )
+    seed: int = Field(0, ge=0, le=LARGEST_WHOLE, description="seed of the order, the group sizes and the pauses")
 
     @model_validator(mode="after")
     def _in_order(self) -> "Joining":
@@ -45,8 +48,12 @@ class Joining(BaseModel):
         try:
             least, most = (int(part) for part in text.split(":"))
             return cls(least=least, most=most, times=times, seed=seed)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = f"{first['loc'][0]}: " if first["loc"] else ""
+            raise ConfigError(f"--concatenate {text[:100]}: {where}{expectation(first['msg'])}.") from None
         except ValueError:
-            raise ConfigError(f"Expected --concatenate LEAST:MOST such as 2:5, not {text!r}.") from None
+            raise ConfigError(f"Expected --concatenate LEAST:MOST such as 2:5, not {text[:100]!r}.") from None
 
 
 def join_entries(entries: Iterable[Entry], joining: Joining) -> Iterator[Entry | Rejection]:

@@ -21,7 +21,8 @@ from sottovoce.data.extract import Extracted
 from sottovoce.data.manifest import ManifestRow, Reason, Rejection
 from sottovoce.data.store import BYTES_PER_FRAME, FEATURES
 from sottovoce.features.logmel import frame_count
-from sottovoce.files import written_whole
+from sottovoce.files import naming, open_shared, written_whole
+from sottovoce.reading import parse_json
 
 JOURNAL = "journal.jsonl"
 _COMMIT_SECONDS = 1.0
@@ -127,7 +128,7 @@ def _valid_lines(path: Path, keys: Sequence[str], available: int) -> list[Journa
         return lines
     for key, text in zip(keys, path.read_bytes().split(b"\n")[:-1], strict=False):
         try:
-            line = JournalLine(**json.loads(text))
+            line = JournalLine(**parse_json(text))
         except (ValueError, TypeError):
             break
         available -= line.feature_bytes
@@ -139,7 +140,7 @@ def _valid_lines(path: Path, keys: Sequence[str], available: int) -> list[Journa
 
 def _reopened(path: Path, size: int) -> IO[bytes]:
     """Open a file for appending after its first `size` bytes; the rest is cut off."""
-    file = path.open("r+b" if path.exists() else "w+b")
+    file = open_shared(path, "r+b" if path.exists() else "w+b")
     file.truncate(size)
     file.seek(size)
     return file
@@ -150,9 +151,10 @@ def _rewritten(path: Path, lines: Iterable[JournalLine]) -> IO[bytes]:
     with written_whole(path) as file:
         for line in lines:
             file.write(line.encode())
-    return path.open("ab")
+    return open_shared(path, "ab")
 
 
 def _to_disk(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+    with naming(Path(file.name)):
+        file.flush()
+        os.fsync(file.fileno())

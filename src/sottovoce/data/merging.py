@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -181,9 +180,5 @@ def copy_features(stores: Sequence[Store], table: pa.Table, path: Path, progress
             store = stores[int(source[first])]
             begin, end = int(store.frame_offsets[rows[first]]), int(store.frame_offsets[rows[last - 1] + 1])
             for frame in range(begin, end, _COPY_FRAMES):
-                file.write(_bytes(store.features[frame : min(frame + _COPY_FRAMES, end)]))
+                file.write(store.frames(frame, min(frame + _COPY_FRAMES, end)).tobytes())
             progress("features", int(last), len(table))
-
-
-def _bytes(frames: npt.NDArray[np.float16]) -> bytes:
-    return np.ascontiguousarray(frames).tobytes()

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sottovoce.data.population import Population
 from sottovoce.data.store import Store
 from sottovoce.errors import DataError
+from sottovoce.reading import LARGEST_LIST, read_bounded
 
 
 class Selection(BaseModel):
@@ -39,8 +40,8 @@ class Selection(BaseModel):
 def read_speakers(path: Path) -> list[str]:
     """Return the names in a file with one speaker per line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (FileNotFoundError, IsADirectoryError):
+        lines = read_bounded(path, LARGEST_LIST).decode().splitlines()
+    except (FileNotFoundError, NotADirectoryError):
         raise DataError(f"{path} does not exist. Give a file with one speaker per line.") from None
     except UnicodeDecodeError:
         raise DataError(f"{path} is not a text file in UTF-8. Give a file with one speaker per line.") from None

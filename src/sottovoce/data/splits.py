@@ -5,6 +5,7 @@ machine and for any order of the speakers, and the 5 % part lies inside the 10 %
 the utterances of one speaker.
 """
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -15,7 +16,21 @@ from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.randomness import rank
 
+_FRACTION = re.compile(r"[\d./]{1,60}(?:[eE]-?\d{1,2})?", re.ASCII)  # 1e-999999999 would take minutes
+
 Split = tuple[list[str], list[str]]  # the chosen speakers and the rest
+
+
+def as_fraction(value: object) -> Fraction:
+    """Return 0.1, "0.1" or "1/10" as it is written, which no float is; raise ValueError unless it is in (0, 1)."""
+    text = str(value)
+    try:
+        share = Fraction(text) if _FRACTION.fullmatch(text) else Fraction(0)
+    except (ValueError, ZeroDivisionError):
+        share = Fraction(0)
+    if not 0 < share < 1:
+        raise ValueError(f"expected a fraction between 0 and 1, not {text[:100]}")
+    return share
 
 
 def split_by_fraction(speakers: Sequence[str], fraction: str | float, seed: int) -> Split:
@@ -25,11 +40,9 @@ def split_by_fraction(speakers: Sequence[str], fraction: str | float, seed: int)
     as it is written, so 0.29 of 100 speakers are 29; "1/3" is possible too.
     """
     try:
-        share = Fraction(str(fraction))
-    except (ValueError, ZeroDivisionError):
-        raise ConfigError(f"Expected a fraction such as 0.1 or 1/20, not {fraction!r}.") from None
-    if not 0 < share < 1:
-        raise ConfigError(f"Expected 0 < fraction={fraction} < 1.")
+        share = as_fraction(fraction)
+    except ValueError as error:
+        raise ConfigError(f"Expected a fraction such as 0.1 or 1/20: {error}.") from None
     return split_by_count(speakers, int(share * len(speakers)), seed)
 
 

@@ -1,4 +1,4 @@
-"""A store: the features and CTC targets of a corpus, memory-mapped, with an index for people.
+"""A store: the features and CTC targets of a corpus, read in ranges, with an index for people.
 
     store.json            where the store comes from; written last, so it exists only in a complete store
     features.f16          float16 (frames, 80), all utterances one after another, row-major, no header
@@ -11,8 +11,10 @@
     index.parquet         row i: utterance, speaker, text, frames, seconds, paths and other columns of utterance i
     rejected.tsv          the utterances that could not be used, and why
 
-Guarantees: opening reads store.json and the sizes of the other files. Features and offsets are paged in when they are
-used, so memory does not grow with the corpus. Utterances are sorted by speaker, so a user's data is contiguous.
+Guarantees: opening checks every file against store.json and the others: sizes, types, order, and that targets are
+tokens; for that it reads offsets and targets once. Features are read when they are used, so memory does not grow with
+the corpus, but for 24 bytes an utterance. Utterances are sorted by speaker, so a user's data is contiguous. A file that
+is damaged, or cut while it is in use, is a DataError.
 """
 
 import hashlib
@@ -21,22 +23,33 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from sottovoce.data.digests import DIGEST_BYTES, DigestArray
 from sottovoce.data.manifest import FULL_REFERENCE, UtteranceRow
 from sottovoce.data.spelling import REJECT, UnknownLetters
+from sottovoce.data.store_files import (
+    ArrayFile,
+    damaged,
+    read_offsets,
+    read_rows,
+    read_schema,
+    read_table,
+    require_columns,
+    require_table,
+    require_tokens,
+)
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
 from sottovoce.files import sha256_of
+from sottovoce.reading import BadDocument, parse_json, read_bounded
 
 FORMAT = "sottovoce-store-2"
 OLDER_FORMAT = "sottovoce-store-1"  # without digests
@@ -54,6 +67,7 @@ CONTENT_FILES = (FEATURES, TOKENS, FRAME_OFFSETS, TOKEN_OFFSETS, SPEAKER_OFFSETS
 BYTES_PER_FRAME = logmel.BINS * np.dtype(np.float16).itemsize
 
 IntArray = npt.NDArray[np.int64]  # row numbers, offsets, lengths
+Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class IndexRow(UtteranceRow):
@@ -63,6 +77,17 @@ class IndexRow(UtteranceRow):
     frames: int
     seconds: float
     root: int
+
+
+_INDEX_TYPES = {
+    **{name: pa.string() for name in ("utterance", "speaker", "text", "language", FULL_REFERENCE)},
+    **{name: pa.float64() for name in ("start", "segment_seconds", "seconds")},
+    **{name: pa.int64() for name in ("tokens", "frames")},
+    **{name: pa.int32() for name in ("channel", "root")},
+    **{name: pa.list_(pa.string()) for name in ("paths", "parts")},
+    "pauses": pa.list_(pa.float64()),
+}
+_ALWAYS = ("utterance", "speaker", "seconds")  # the columns that training needs
 
 
 class PreparationRecord(BaseModel):
@@ -98,14 +123,15 @@ class StoreInfo(BaseModel):
     tokens: tuple[str, ...]
     features: dict[str, JsonValue]
     output_stride: int
-    utterances: int
-    speakers: int
-    frames: int
-    seconds: float
-    rejected: int
+    utterances: Count
+    speakers: Count
+    frames: Count
+    seconds: float = Field(ge=0, allow_inf_nan=False)
+    rejected: Count
     manifest_hash: str
     versions: dict[str, str]
     files: dict[str, str]
+    sizes: dict[str, int] = {}  # of the files in bytes; stores of earlier versions do not have it
     hash: str
 
     @staticmethod
@@ -136,90 +162,95 @@ class Store:
         store = cls(path, read_info(path))
         if store.token_set.tokens != store.info.tokens:
             raise DataError(f"{path} was made with another token set. Prepare it again.")
-        store._check_sizes()
+        store._check_files()
         return store
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path only; the receiving process opens the files itself."""
         return Store.open, (self.path.absolute(),)
 
-    def _check_sizes(self) -> None:
-        """Raise DataError if a file is missing or truncated, without reading the files."""
+    def _check_files(self) -> None:
+        """Raise DataError if a file is missing, truncated, of another type, or contradicts the others.
+
+        The offsets and targets are read once; the features, texts and names are not.
+        """
         for name in CONTENT_FILES:
             if not (self.path / name).is_file():
                 raise DataError(f"{self.path} has no {name}. Prepare the store again.")
-        size, expected = (self.path / FEATURES).stat().st_size, self.info.frames * BYTES_PER_FRAME
-        if size != expected:
+            size, expected = (self.path / name).stat().st_size, self.info.sizes.get(name)
+            if expected not in (None, size):
+                raise damaged(self.path / name, f"it has {size} bytes, not {expected}")
+        if self._features.length != self.info.frames:
+            size, expected = (self.path / FEATURES).stat().st_size, self.info.frames * BYTES_PER_FRAME
             raise DataError(f"{self.path / FEATURES} has {size} bytes, not {expected}. Prepare the store again.")
-        for name, offsets, count, end in (
-            (FRAME_OFFSETS, self.frame_offsets, self.info.utterances, self.info.frames),
-            (TOKEN_OFFSETS, self.token_offsets, self.info.utterances, len(self.tokens)),
-            (SPEAKER_OFFSETS, self.speaker_offsets, self.info.speakers, self.info.utterances),
-        ):
-            if len(offsets) != count + 1 or offsets[-1] != end:
-                raise DataError(f"{self.path / name} does not match the other files. Prepare the store again.")
-        if self._digests.shape != (self.info.utterances, 2, DIGEST_BYTES):
-            raise DataError(f"{self.path / DIGESTS} does not match the other files. Prepare the store again.")
+        _ = self.frame_offsets, self.token_offsets, self.speaker_offsets  # which checks them
+        require_tokens(self._tokens, len(self.info.tokens))
+        if self._digests.length != self.info.utterances:
+            raise damaged(self.path / DIGESTS, "it does not match the other files")
+        require_table(self.path / INDEX, self.info.utterances, _INDEX_TYPES, _ALWAYS)
+        require_table(self.path / SPEAKERS, self.info.speakers, {"speaker": pa.string()}, ("speaker",))
 
     def __len__(self) -> int:
         """Return the number of utterances."""
         return self.info.utterances
 
     @cached_property
-    def features(self) -> npt.NDArray[np.float16]:
-        """All frames of all utterances (frames, 80)."""
-        if self.info.frames == 0:
-            return np.zeros((0, logmel.BINS), dtype=np.float16)
-        return np.memmap(self.path / FEATURES, dtype=np.float16, mode="r", shape=(self.info.frames, logmel.BINS))
+    def _features(self) -> ArrayFile:
+        return ArrayFile(self.path / FEATURES, np.float16, (logmel.BINS,), header=False)
 
     @cached_property
-    def tokens(self) -> npt.NDArray[np.uint8]:
-        """All targets of all utterances."""
-        return self._array(TOKENS)
+    def _tokens(self) -> ArrayFile:
+        return ArrayFile(self.path / TOKENS, np.uint8, header=True)
+
+    @cached_property
+    def _digests(self) -> ArrayFile:
+        return ArrayFile(self.path / DIGESTS, np.uint8, (2, DIGEST_BYTES), header=True)
 
     @cached_property
     def frame_offsets(self) -> IntArray:
         """The first frame of every utterance, and the end."""
-        return self._array(FRAME_OFFSETS)
+        return read_offsets(self.path / FRAME_OFFSETS, self.info.utterances, self.info.frames, empty=False)
 
     @cached_property
     def token_offsets(self) -> IntArray:
         """The first token of every utterance, and the end."""
-        return self._array(TOKEN_OFFSETS)
+        return read_offsets(self.path / TOKEN_OFFSETS, self.info.utterances, self._tokens.length, empty=True)
 
     @cached_property
     def speaker_offsets(self) -> IntArray:
         """The first utterance of every speaker, and the end."""
-        return self._array(SPEAKER_OFFSETS)
-
-    @cached_property
-    def _digests(self) -> DigestArray:
-        return self._array(DIGESTS)
+        return read_offsets(self.path / SPEAKER_OFFSETS, self.info.speakers, self.info.utterances, empty=False)
 
     @property
     def audio_digests(self) -> DigestArray:
         """The digest of every utterance's audio (utterances, 16); see `digests`."""
-        return self._digests[:, 0]
+        return self._digests.whole()[:, 0]
 
     @property
     def content_digests(self) -> DigestArray:
         """The digest of every utterance's content (utterances, 16)."""
-        return self._digests[:, 1]
+        return self._digests.whole()[:, 1]
 
-    def _array(self, name: str) -> npt.NDArray[Any]:
-        try:
-            array: npt.NDArray[Any] = np.load(self.path / name, mmap_mode="r")
-        except (ValueError, EOFError) as error:
-            raise DataError(f"{self.path / name} is damaged: {error}. Prepare the store again.") from None
-        return array
+    def frames(self, first: int, last: int) -> npt.NDArray[np.float16]:
+        """Return a range of the frames of all utterances (frames, 80), in memory."""
+        return self._features.rows(first, last)
+
+    def tokens(self) -> npt.NDArray[np.uint8]:
+        """Return all targets of all utterances, in memory."""
+        return self._tokens.whole()
 
     def features_of(self, row: int) -> npt.NDArray[np.float16]:
-        """Return the features of one utterance (frames, 80), a view into the file."""
-        return self.features[self.frame_offsets[row] : self.frame_offsets[row + 1]]
+        """Return the features of one utterance (frames, 80), in memory."""
+        return self.frames(int(self.frame_offsets[row]), int(self.frame_offsets[row + 1]))
+
+    def fill_features(self, room: npt.NDArray[np.float16], row: int) -> None:
+        """Write the features of one utterance to the beginning of a contiguous array (frames, 80)."""
+        first, last = int(self.frame_offsets[row]), int(self.frame_offsets[row + 1])
+        self._features.fill(room[: last - first], first)
 
     def tokens_of(self, row: int) -> npt.NDArray[np.uint8]:
-        """Return the target of one utterance, a view into the file."""
-        return self.tokens[self.token_offsets[row] : self.token_offsets[row + 1]]
+        """Return the target of one utterance, in memory."""
+        return self._tokens.rows(int(self.token_offsets[row]), int(self.token_offsets[row + 1]))
 
     @cached_property
     def full_references(self) -> dict[int, str]:
@@ -236,7 +267,10 @@ class Store:
 
     def speaker_names(self) -> pa.Array:
         """Return the speakers' names in the order of their numbers."""
-        return self._parquet(SPEAKERS, ["speaker"])["speaker"].combine_chunks()
+        names = read_table(self.path / SPEAKERS, ["speaker"])["speaker"].combine_chunks()
+        if names.null_count:
+            raise damaged(self.path / SPEAKERS, "a speaker has no name")
+        return names
 
     def speakers_of(self, rows: IntArray) -> list[str]:
         """Return the names of the speakers of these utterances, in the order of their numbers."""
@@ -259,15 +293,11 @@ class Store:
 
     def index(self, columns: list[str] | None = None, rows: slice | None = None) -> pa.Table:
         """Return the index, or some of its columns, or a range of its rows."""
+        wanted = list(IndexRow.__annotations__) if columns is None else columns
+        require_columns(self.path / INDEX, self.index_columns(), wanted)
         if rows is None:
-            return self._parquet(INDEX, columns)
-        return self._index_rows(rows.start, rows.stop, columns)
-
-    def _parquet(self, name: str, columns: list[str] | None) -> pa.Table:
-        try:
-            return pq.read_table(self.path / name, columns=columns)
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{self.path / name} is damaged: {error}. Prepare the store again.") from None
+            return read_table(self.path / INDEX, columns)
+        return read_rows(self.path / INDEX, rows.start, rows.stop, columns)
 
     def index_columns(self) -> list[str]:
         """Return the names of the index's columns."""
@@ -276,29 +306,17 @@ class Store:
 
     def index_schema(self) -> pa.Schema:
         """Return the names and types of the index's columns."""
-        try:
-            return pq.read_schema(self.path / INDEX)
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{self.path / INDEX} is damaged: {error}. Prepare the store again.") from None
-
-    def _index_rows(self, start: int, stop: int, columns: list[str] | None) -> pa.Table:
-        """Read only the row groups that overlap the range."""
-        with pq.ParquetFile(self.path / INDEX) as file:
-            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-            ends = np.cumsum(sizes, dtype=np.int64)
-            first = int(np.searchsorted(ends, start, side="right"))
-            last = int(np.searchsorted(ends, stop, side="left"))
-            groups = list(range(first, min(last, len(sizes) - 1) + 1))
-            table = file.read_row_groups(groups, columns=columns)
-            return table.slice(start - (int(ends[first]) - sizes[first] if groups else 0), stop - start)
+        return read_schema(self.path / INDEX)
 
     def root_of(self, root: int) -> Path:
         """Return the folder with this number, from which the audio paths of index rows start."""
+        if not 0 <= root < len(self.info.roots):
+            raise damaged(self.path / INDEX, f"it names a folder with the number {root}")
         return Path(os.path.normpath(self.path.absolute() / self.info.roots[root]))
 
     def damaged_files(self) -> list[str]:
         """Read every file and return the names of those whose hash differs from the one in store.json."""
-        return [name for name in CONTENT_FILES if sha256_of(self.path / name) != self.info.files[name]]
+        return [name for name in CONTENT_FILES if sha256_of(self.path / name) != self.info.files.get(name)]
 
 
 def partial_path(path: Path) -> Path:
@@ -309,10 +327,10 @@ def partial_path(path: Path) -> Path:
 def read_info(path: Path, expected: str = FORMAT) -> StoreInfo:
     """Read store.json of a store of the expected format; raise DataError where it is missing, damaged or another."""
     try:
-        document = json.loads((path / INFO).read_text(encoding="utf-8"))
+        document = parse_json(read_bounded(path / INFO))
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(_why_absent(path)) from None
-    except ValueError as error:  # not JSON, or not even UTF-8
+    except BadDocument as error:
         raise DataError(f"{path / INFO} is damaged: {error}. Prepare the store again.") from None
     known = document.get("format") if isinstance(document, dict) else None
     if known == OLDER_FORMAT and expected == FORMAT:

@@ -5,7 +5,6 @@ store.json. Guarantees: the result equals the store that this version would have
 moment, the store is as it was before, and the upgrade can be run again.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,11 @@ import numpy as np
 from sottovoce.data.digests import as_digests, audio_digest, content_digests
 from sottovoce.data.store import CONTENT_FILES, DIGESTS, FORMAT, INFO, OLDER_FORMAT, Store, StoreInfo, read_info
 from sottovoce.data.writer import remove_temporaries, write_digests
+from sottovoce.errors import DataError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
 from sottovoce.files import only_writer, sha256_of, write_json
 from sottovoce.processes import Progress, no_progress
+from sottovoce.reading import BadDocument, parse_json, read_bounded
 
 _PROGRESS_ROWS = 1_000
 
@@ -39,8 +40,8 @@ def upgrade(path: Path | str, progress: Progress = no_progress) -> Store:
 
 def _is_older(path: Path) -> bool:
     try:
-        document = json.loads((path / INFO).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        document = parse_json(read_bounded(path / INFO))
+    except (OSError, BadDocument, DataError):
         return False  # `Store.open` says what is wrong
     return isinstance(document, dict) and document.get("format") == OLDER_FORMAT
 
@@ -64,5 +65,7 @@ def _complete_info(store: Store) -> None:
     info = store.info
     known = info.files | {DIGESTS: sha256_of(store.path / DIGESTS)}
     files = {name: known[name] for name in CONTENT_FILES}
-    new = {"format": FORMAT, "files": files, "hash": StoreInfo.content_hash(info.tokens, info.features, files)}
+    sizes = {name: (store.path / name).stat().st_size for name in CONTENT_FILES}
+    content = StoreInfo.content_hash(info.tokens, info.features, files)
+    new = {"format": FORMAT, "files": files, "sizes": sizes, "hash": content}
     write_json(store.path / INFO, info.model_copy(update=new).model_dump(mode="json"))

@@ -144,7 +144,7 @@ def write_info(
     """Write store.json, which makes the folder a store; sizes and hashes come from the files in the folder."""
     files = {name: sha256_of(folder / name) for name in CONTENT_FILES}
     speakers = pq.read_table(folder / SPEAKERS)
-    frame_offsets = np.load(folder / FRAME_OFFSETS, mmap_mode="r")
+    frame_offsets = np.load(folder / FRAME_OFFSETS)
     info = StoreInfo(
         format=FORMAT,
         label=label,
@@ -162,6 +162,7 @@ def write_info(
         manifest_hash=manifest_hash,
         versions=library_versions(),
         files=files,
+        sizes={name: (folder / name).stat().st_size for name in CONTENT_FILES},
         hash=StoreInfo.content_hash(tokens.tokens, logmel.DESCRIPTION, files),
     )
     write_json(folder / INFO, info.model_dump(mode="json"))

@@ -48,7 +48,9 @@ class Model:
 
 def load(path: Place, *, hardware: Hardware | None = None) -> Model:
     """Load the model of a run (its best one, or else its last one), of a checkpoint's folder, or a model file."""
-    return Model(load_recogniser(Path(path), (hardware or Hardware()).open()))
+    recogniser = load_recogniser(Path(path), (hardware or Hardware()).open())
+    recogniser.require_finite(Path(path))
+    return Model(recogniser)
 
 
 def evaluate_population(

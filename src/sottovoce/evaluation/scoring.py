@@ -78,7 +78,7 @@ def evaluate(
             own += _recognise(recogniser, store, micro)
             progress("evaluation", number + 1, len(batches))
     recogniser.encoder.train()
-    by_row = {utterance.row: utterance for part in group.gather(own) for utterance in part}
+    by_row = {utterance.row: utterance for part in group.gather(own, list[ScoredUtterance]) for utterance in part}
     return [by_row[int(row)] for row in rows]
 
 

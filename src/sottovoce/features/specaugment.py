@@ -22,10 +22,10 @@ class SpecAugment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    frequency_masks: int = Field(2, ge=0, description="frequency masks per utterance; 0: none")
+    frequency_masks: int = Field(2, ge=0, le=1000, description="frequency masks per utterance; 0: none")
     frequency_bins: int = Field(30, ge=0, le=BINS, description="F, the largest number of bins in one mask")
-    time_masks: int = Field(10, ge=0, description="time masks per utterance; 0: none")
-    time_frames: int = Field(50, ge=0, description="T, the largest number of frames in one mask")
+    time_masks: int = Field(10, ge=0, le=1000, description="time masks per utterance; 0: none")
+    time_frames: int = Field(50, ge=0, le=1_000_000, description="T, the largest number of frames in one mask")
     frequency_shift: int = Field(
         0, ge=0, lt=BINS, description="largest shift of all bins, up or down; 0: no shift, as in the paper"
     )

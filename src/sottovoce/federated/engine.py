@@ -6,6 +6,7 @@ the noise is drawn, releases the sum, and moves theta. It must equal `step.py` t
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,7 +67,10 @@ class Engine:
         """Return who takes part: the same on every process, and known to nobody else."""
         cohort = self.mechanism.draw_cohort(self.users, self.mechanism.randomness(self.seed, "cohort", t))
         # Every process draws the same seeded cohort; a secure one cannot be drawn twice.
-        return self.aggregator.from_leader(cohort) if self.mechanism.source == "secure" else cohort
+        if self.mechanism.source != "secure":
+            return cohort
+        drawn: Users = np.array(self.aggregator.from_leader(cohort.tolist()), dtype=np.int64)
+        return drawn
 
     def _draw_noise(self, t: int) -> NoiseDrawing:
         """Begin to draw the noise of a step: this process' part of it."""

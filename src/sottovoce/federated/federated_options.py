@@ -15,8 +15,8 @@ class Local(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     lr: float = Field(0.2, gt=0, allow_inf_nan=False, description="local_lr, the learning rate")
-    steps: int | None = Field(None, ge=1, description="T_loc, local steps; null: by epochs")
-    epochs: int | None = Field(None, ge=1, description="E, passes over the user's audio; null: by steps")
+    steps: int | None = Field(None, ge=1, le=1_000_000_000, description="T_loc, local steps; null: by epochs")
+    epochs: int | None = Field(None, ge=1, le=1_000_000, description="E, passes over the user's audio; null: by steps")
     gradient_clip: float | None = Field(1.0, gt=0, description="largest norm of a local gradient; null: no clipping")
     rule: AnyLocalRule = Field(default_factory=LocalSgd, description="the local rule, which corrects the gradient")
     optimizer: AnyOptimizer = Field(
@@ -67,6 +67,6 @@ class Federated(BaseModel):
     trainable: Annotated[Trainable, BeforeValidator(_as_names)] = Field(
         "all", description="the parameters that train: all, or a list of groups, kinds and blocks such as [ln, output]"
     )
-    central_steps: int = Field(2000, ge=1, description="T, the number of central steps")
+    central_steps: int = Field(2000, ge=1, le=100_000_000, description="T, the number of central steps")
     evaluate_every: int = Field(100, ge=1, description="central steps between evaluations on dev")
     checkpoint_every: int = Field(10, ge=1, description="central steps between checkpoints")

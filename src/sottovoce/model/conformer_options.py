@@ -14,10 +14,10 @@ class ConformerOptions(StackOptions):
     """A conformer: attention and convolution between two half-step MLPs (Gulati et al. 2020)."""
 
     kind: Literal["conformer"] = "conformer"
-    blocks: int = Field(16, ge=1, description="the number of blocks")
-    width: int = Field(256, ge=2, description="the width of the blocks")
-    mlp_width: int = Field(1024, ge=1, description="inner width of each of the two MLPs of a block")
-    kernel: int = Field(15, ge=1, description="outputs that the convolution of a block sees, an odd number")
+    blocks: int = Field(16, ge=1, le=1000, description="the number of blocks")
+    width: int = Field(256, ge=2, le=65_536, description="the width of the blocks")
+    mlp_width: int = Field(1024, ge=1, le=262_144, description="inner width of each of the two MLPs of a block")
+    kernel: int = Field(15, ge=1, le=10_001, description="outputs that the convolution of a block sees, an odd number")
 
     @field_validator("kernel")
     @classmethod

@@ -48,9 +48,9 @@ class StackOptions(EncoderOptions):
     shapeless = frozenset({"dropout", "layer_drop"})
     added = frozenset({"positions", "max_distance"})
 
-    blocks: int = Field(36, ge=1, description="the number of blocks")
-    width: int = Field(768, ge=2, description="the width of the blocks")
-    heads: int = Field(4, ge=1, description="attention heads")
+    blocks: int = Field(36, ge=1, le=1000, description="the number of blocks")
+    width: int = Field(768, ge=2, le=65_536, description="the width of the blocks")
+    heads: int = Field(4, ge=1, le=1024, description="attention heads")
     dropout: float = Field(0.3, ge=0, lt=1, description="on the conv output, attention probabilities and inside MLPs")
     layer_drop: float = Field(0.3, ge=0, lt=1, description="probability that a block is skipped for a batch")
     positions: Literal["cape", "relative"] = Field(
@@ -59,6 +59,7 @@ class StackOptions(EncoderOptions):
     max_distance: int = Field(
         DEFAULT_DISTANCE,
         ge=1,
+        le=100_000,
         description="outputs (0.03 s each) up to which relative positions differ; longer distances count as this one",
     )
 

@@ -75,13 +75,8 @@ class FlatModel:
     @torch.no_grad()
     def fill_(self, tensors: Mapping[str, Tensor]) -> None:
         """Set all parameters by name, frozen ones too; raise ValueError where a tensor is absent or does not fit."""
+        require_shapes(self.encoder, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
         parameters = self.tensors()
-        for name in (*parameters, *tensors):
-            expected, given = (tuple(part[name].shape) if name in part else None for part in (parameters, tensors))
-            if expected is None and name in self.encoder.former:
-                raise ValueError(self.encoder.former[name])
-            if expected != given:
-                raise ValueError(f"{name} is {given}, not {expected}")
         for name, parameter in parameters.items():
             parameter.copy_(tensors[name])
 
@@ -109,6 +104,16 @@ class FlatModel:
     def tensors(self) -> dict[str, Tensor]:
         """Return all parameters by name, frozen ones too; trainable ones are views into theta."""
         return dict(self.encoder.named_parameters())
+
+
+def require_shapes(encoder: Encoder, given: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ValueError where tensors of these shapes are not the parameters of an encoder, which needs no memory."""
+    expected = {name: tuple(parameter.shape) for name, parameter in encoder.named_parameters()}
+    for name in (*expected, *given):
+        if name not in expected and name in encoder.former:
+            raise ValueError(encoder.former[name])
+        if expected.get(name) != given.get(name):
+            raise ValueError(f"{name} is {given.get(name)}, not {expected.get(name)}")
 
 
 def trainable_roles(encoder: Encoder, trainable: Trainable) -> dict[str, TensorRole]:

@@ -22,7 +22,7 @@ class Hardware(BaseModel):
         "float32", description="of the matrix products in training; tf32 and bfloat16 need cuda"
     )
     compile: bool = Field(False, description="compile the encoder's blocks with torch.compile; needs cuda")
-    threads_per_worker: int = Field(1, ge=1, description="CPU threads of every process")
+    threads_per_worker: int = Field(1, ge=1, le=1024, description="CPU threads of every process")
 
     def open(self) -> "torch.device":
         """Return the device to train on; raise ConfigError where this machine cannot meet the options."""

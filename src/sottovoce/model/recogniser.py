@@ -21,11 +21,12 @@ from sottovoce.features import logmel
 from sottovoce.files import written_whole
 from sottovoce.model.encoder import Encoder, make_initialised, make_on_meta
 from sottovoce.model.encoder_options import EncoderOptions
-from sottovoce.model.flat import FlatModel, encoder_partition
+from sottovoce.model.flat import FlatModel, encoder_partition, require_shapes
 from sottovoce.model.model_options import ENCODERS, described, read_options
 from sottovoce.model.partition import Partition, PartitionName
 from sottovoce.model.roles import Trainable
 from sottovoce.randomness import stream
+from sottovoce.reading import BadDocument, parse_json
 
 MODEL_FILE = "model.safetensors"
 _METADATA = "sottovoce"
@@ -80,6 +81,13 @@ class Recogniser:
         with written_whole(path) as file:
             file.write(save(tensors, metadata))
 
+    def require_finite(self, path: Path) -> None:
+        """Raise DataError where a parameter is not a finite number; `path` names the model."""
+        if not all(torch.isfinite(tensor).all() for tensor in self.flat.tensors().values()):
+            raise DataError(
+                f"{path} has parameters that are not finite numbers: its training failed. Use another model."
+            )
+
     def require_store(self, store: Store) -> None:
         """Raise DataError where a store's tokens, features or stride do not fit the model."""
         if store.info.tokens != self.token_set.tokens:
@@ -105,27 +113,39 @@ def model_path(path: Path) -> Path:
 
 
 def load_recogniser(path: Path, device: torch.device | str = "cpu") -> Recogniser:
-    """Load a model, or say in one line why it cannot be loaded."""
+    """Load a model, or say in one line why it cannot be loaded.
+
+    What the file says of the model is compared with its tensors before memory is taken for either.
+    """
     path = model_path(path)
     try:
         with safe_open(path, "pt") as file:
-            description = _described(file.metadata() or {}, path)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+            options, token_set = _model_of(_described(file.metadata() or {}, path), path)
+            names = list(file.keys())
+            require_shapes(
+                make_on_meta(options, len(token_set.tokens)),
+                {name: tuple(file.get_slice(name).get_shape()) for name in names},
+            )
+            recogniser = Recogniser.make(options, token_set, device)
+            recogniser.flat.fill_({name: file.get_tensor(name) for name in names})
     except SafetensorError as error:
         raise DataError(f"{path} is not a whole safetensors file: {error}. Save it again.") from None
-    options = _options(description, path)
-    try:
-        recogniser = Recogniser.make(options, TokenSet(tuple(description["languages"])), device)
-    except (KeyError, TypeError, ConfigError):
-        raise DataError(f"{path} describes a model that this version does not know.") from None
-    made_for = (list(recogniser.token_set.tokens), logmel.DESCRIPTION)
-    if (description.get("tokens"), description.get("features")) != made_for:
-        raise DataError(f"{path} was made for other tokens or features than this version has.")
-    try:
-        recogniser.flat.fill_(tensors)
     except ValueError as error:
         raise DataError(f"{path} does not fit the model it describes: {error}.") from None
     return recogniser
+
+
+def _model_of(description: dict[str, Any], path: Path) -> tuple[EncoderOptions, TokenSet]:
+    """Return the options and the tokens that a model file describes."""
+    options = _options(description, path)
+    try:
+        token_set = TokenSet(tuple(description["languages"]))
+    except (KeyError, TypeError, ConfigError):
+        raise DataError(f"{path} describes a model that this version does not know.") from None
+    made_for = (list(token_set.tokens), logmel.DESCRIPTION)
+    if (description.get("tokens"), description.get("features")) != made_for:
+        raise DataError(f"{path} was made for other tokens or features than this version has.")
+    return options, token_set
 
 
 def saved_partition(path: Path, name: PartitionName, trainable: Trainable = "all") -> Partition:
@@ -135,7 +155,8 @@ def saved_partition(path: Path, name: PartitionName, trainable: Trainable = "all
             description = _described(file.metadata() or {}, path)
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path} cannot be read: {error}.") from None
-    encoder = make_on_meta(_options(description, path), len(description.get("tokens", ())))
+    options, token_set = _model_of(description, path)
+    encoder = make_on_meta(options, len(token_set.tokens))
     return encoder_partition(encoder, name, trainable)
 
 
@@ -153,8 +174,8 @@ def _options(description: dict[str, Any], path: Path) -> EncoderOptions:
 def _described(metadata: dict[str, str], path: Path) -> dict[str, Any]:
     """Return the description in a model file's metadata."""
     try:
-        description = json.loads(metadata.get(_METADATA, "null"))
-    except (ValueError, RecursionError):
+        description = parse_json(metadata.get(_METADATA, "null"))
+    except BadDocument:
         description = None
     if not isinstance(description, dict):
         raise DataError(f"{path} was not saved by Sottovoce: it does not say what model it is.")

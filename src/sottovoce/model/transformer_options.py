@@ -14,7 +14,7 @@ class TransformerOptions(StackOptions):
     """The paper's encoder."""
 
     kind: Literal["transformer"] = "transformer"
-    mlp_width: int = Field(3072, ge=1, description="inner width of the MLP")
+    mlp_width: int = Field(3072, ge=1, le=262_144, description="inner width of the MLP")
     norm: Literal["pre", "post"] = Field("pre", description="LayerNorm before (pre) or after (post) each sublayer")
 
     def make(self, tokens: int) -> "Encoder":

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.errors import PrivacyError
-from sottovoce.files import open_shared, sync_folder
+from sottovoce.files import naming, open_shared, sync_folder
+from sottovoce.reading import parse_json
 
 START = "0" * 64  # what the first line names as the line before it
 
@@ -33,7 +34,7 @@ def append(path: Path, mark: Mark, document: Mapping[str, Any]) -> Mark:
     """Add a line after the mark, which must be the end of the file; return the new end."""
     text = _encoded({"previous": mark.head, **document})
     created = not path.exists()
-    with open_shared(path, "ab") as file:
+    with naming(path), open_shared(path, "ab") as file:
         file.write(text + b"\n")
         file.flush()
         os.fsync(file.fileno())
@@ -64,7 +65,7 @@ def read_lines(data: bytes, mark: Mark, path: Path) -> tuple[list[dict[str, Any]
 def _document(text: bytes, previous: str, path: Path, number: int) -> dict[str, Any]:
     """Return one line, which must name the hash of the line before it and be written as `_encoded` writes it."""
     try:
-        line = json.loads(text)
+        line = parse_json(text)
         follows = isinstance(line, dict) and line.get("previous") == previous and _encoded(line) == text
     except (ValueError, RecursionError):  # not JSON, not a finite number, or too deep
         follows = False

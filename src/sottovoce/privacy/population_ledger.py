@@ -32,7 +32,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sottovoce.errors import DataError, PrivacyError
-from sottovoce.files import make_folder, write_json, written_whole
+from sottovoce.files import make_folder, open_descriptor, write_json, written_whole
 from sottovoce.privacy.acceptance import require_accepted
 from sottovoce.privacy.accounting import Spent
 from sottovoce.privacy.chain import EMPTY, Mark, append, read_lines, whole_lines
@@ -265,7 +265,7 @@ class PopulationLedger:
     def _locked(self, *, create: bool = False) -> Iterator[None]:
         """Hold the ledger alone, having read all of it."""
         try:
-            descriptor = os.open(self._path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
+            descriptor = open_descriptor(self._path, os.O_RDWR | (os.O_CREAT if create else 0))
         except FileNotFoundError:
             raise PrivacyError(f"{self._path} was removed while it was in use. Restore it.") from None
         try:
@@ -347,7 +347,7 @@ class PopulationLedger:
 
 def _write_first(path: Path, witness: _Witness) -> None:
     """Write a witness, unless another process has just written one: a store has only one ledger."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.first")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(16)}.first")
     try:
         write_json(temporary, witness.model_dump(), private=True)
         with contextlib.suppress(FileExistsError):

@@ -7,7 +7,9 @@ Each file is written completely or not at all. If a run cannot be read or its le
 Where a run did not log something, the page says so and shows the rest.
 """
 
+import base64
 import csv
+import hashlib
 import io
 import os
 from collections.abc import Sequence
@@ -15,13 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.errors import DataError
-from sottovoce.files import existing_parent, keep_private, make_folder, written_whole
+from sottovoce.files import existing_parent, keep_private, make_folder, require_target, written_whole
 from sottovoce.reports.drawing import STYLE, CsvTable, Section, esc
 from sottovoce.reports.reading import RunGroup, RunRecord, all_runs, group_runs, read_records
 from sottovoce.reports.sections import SECTIONS, lead_sentences
 from sottovoce.version import VERSION
 
 PAGE_NAME = "report.html"
+SCRIPTS: tuple[str, ...] = ()  # of every page; nothing else on it runs
 
 AnyPath = str | os.PathLike[str]
 
@@ -101,8 +104,9 @@ def files_folder(page: Path) -> Path:
 
 def require_page(page: Path) -> None:
     """Raise DataError if a page cannot be written here; long commands call this before they start working."""
-    if page.is_dir():
+    if page.is_dir() and not page.is_symlink():
         raise DataError(f"{page} is a folder. Give a file for the page, such as {page / PAGE_NAME}.")
+    require_target(page)
     above = existing_parent(page.parent)
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise DataError(f"{page} cannot be written: {above} is not a writable folder. Choose another place.")
@@ -127,22 +131,49 @@ def _write(path: Path, content: bytes) -> Path:
 def _csv(table: CsvTable) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.header)
-    writer.writerows(table.rows)
+    for row in (table.header, *table.rows):
+        writer.writerow([as_cell(value) for value in row])
     return text.getvalue().encode()
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "|", "%")
+
+
+def as_cell(value: object) -> object:
+    """Return a value for a cell of a CSV file: a text that a spreadsheet would compute gets a quote before it."""
+    if not isinstance(value, str) or not value.lstrip(" \ufeff").startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
+def content_policy(scripts: Sequence[str]) -> str:
+    """Return the policy of a page: nothing is loaded, nothing is sent, and only these scripts run, by their hashes."""
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{one}'" for one in hashes) or "'none'"
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def _html(title: str, lead: Sequence[str], sections: Sequence[Section], folder_name: str) -> str:
     paragraphs = "".join(f'<p class="lead">{esc(sentence)}</p>' for sentence in lead)
     links = "".join(f'<a href="#{section.key}">{esc(section.title)}</a> ' for section in sections)
     body = "\n".join(section.render() for section in sections)
+    policy = content_policy(SCRIPTS)
+    scripts = "".join(f"<script>{script}</script>\n" for script in SCRIPTS)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
         f"<title>{esc(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
         f"<header><h1>{esc(title)}</h1>{paragraphs}<nav>{links}</nav></header>\n<main>\n{body}\n</main>\n"
         f"<footer>Made by sotto {esc(VERSION)}. The folder <code>{esc(folder_name)}</code> beside this page has every "
         "figure as PNG and every number as CSV. The diagnostics on this page are computed from private training data: "
-        "share them only with people who may see that data.</footer>\n</body>\n</html>\n"
+        f"share them only with people who may see that data.</footer>\n{scripts}</body>\n</html>\n"
     )

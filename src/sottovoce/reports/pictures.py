@@ -46,7 +46,7 @@ def _new_figure(width: float, height: float) -> Figure:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    with written_whole(path) as file:
+    with written_whole(path, private=True) as file:  # figures of users
         figure.savefig(file, format="png", dpi=150, metadata={"Software": None})
 
 

@@ -14,7 +14,6 @@ A file that is damaged is a DataError of one line. Keys that this version does n
 other versions can be read.
 """
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -28,6 +27,7 @@ from sottovoce.evaluation.scores import Breakdown, Scores
 from sottovoce.files import write_json
 from sottovoce.privacy.chain import Mark
 from sottovoce.privacy.epsilons import Epsilons
+from sottovoce.reading import BadDocument, parse_json, read_bounded
 
 TrainingKind = Literal["central", "federated"]
 
@@ -67,10 +67,10 @@ class Document(BaseModel):
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file; raise DataError where it is missing or not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        return parse_json(read_bounded(path))
+    except (FileNotFoundError, NotADirectoryError):
         raise DataError(f"{path} is missing. Restore it, or choose another run.") from None
-    except (ValueError, RecursionError):  # not JSON, or too deep
+    except BadDocument:
         raise _damaged(path) from None
 
 

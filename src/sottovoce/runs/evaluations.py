@@ -27,7 +27,7 @@ def record_evaluations(
     """Evaluate the model after `steps` steps on every population; keep the figures (rank 0) and return them."""
     found = keep.find(run) if group.leads else None
     kept = {} if found is None else {name: known for name, known in found.root.items() if known.steps == steps}
-    evaluations = group.from_leader(kept)
+    evaluations = group.from_leader(kept, dict[str, Evaluation])
     for name, population in populations.items():
         if population is None or (name in evaluations and evaluations[name].population == population.hash):
             continue

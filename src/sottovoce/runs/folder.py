@@ -19,6 +19,7 @@ version that resumes is brought to that.
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -186,8 +187,8 @@ class Run:
         from sottovoce.model.recogniser import MODEL_FILE  # noqa: PLC0415 - loads torch
 
         name = self._free_name(f"{step:08d}")
-        folder, temporary = self.path / CHECKPOINTS / name, self.path / CHECKPOINTS / f".{name}.tmp"
-        shutil.rmtree(temporary, ignore_errors=True)
+        folder = self.path / CHECKPOINTS / name
+        temporary = folder.with_name(f".{name}.{secrets.token_hex(16)}.tmp")
         temporary.mkdir(OWNER_WRITES_FOLDER)
         recogniser.save(temporary / MODEL_FILE)
         with written_whole(temporary / STATE_FILE) as file:
@@ -215,8 +216,9 @@ class Run:
         return free
 
     def _link(self, link: str, name: str) -> None:
-        temporary = self.path / f".{link}.tmp"
-        temporary.unlink(missing_ok=True)
+        for left in self.path.glob(f".{link}.*.tmp"):  # by a kill
+            left.unlink()
+        temporary = self.path / f".{link}.{secrets.token_hex(16)}.tmp"
         temporary.symlink_to(Path(CHECKPOINTS) / name)
         temporary.replace(self.path / link)
         sync_folder(self.path)

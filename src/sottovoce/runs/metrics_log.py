@@ -13,17 +13,20 @@ repeat, from both files.
 
 import heapq
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import pyarrow as pa
 
 from sottovoce.errors import DataError
-from sottovoce.files import keep_private, make_folder, open_private, open_shared, written_whole
+from sottovoce.files import keep_private, make_folder, naming, open_private, open_shared, written_whole
+from sottovoce.limits import LARGEST_WHOLE
 from sottovoce.privacy.run_files import METRICS_FILE, PRIVATE_METRICS_FILE, PUBLIC_METRICS
+from sottovoce.reading import BadDocument, parse_json
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -103,7 +106,7 @@ def _read(path: Path) -> Iterator[tuple[int, Line]]:
             if text.endswith(b"\n"):
                 line = _parsed(text)
                 number = None if line is None else line.pop(_NUMBER, place)
-                if line is None or not isinstance(number, int) or number <= before:
+                if line is None or not _is_count(number) or number <= before:
                     raise DataError(f"{path}: line {place} is damaged. Remove that line, and try again.")
                 before = number
                 yield number, line
@@ -112,12 +115,28 @@ def _read(path: Path) -> Iterator[tuple[int, Line]]:
 def _parsed(text: bytes) -> dict[str, Any] | None:
     """Return a line; None where it is damaged."""
     try:
-        line = json.loads(text)
-    except (ValueError, RecursionError):
+        line = parse_json(text)
+    except BadDocument:
         return None
-    if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+    if not isinstance(line, dict) or not _is_count(line.get("step")) or not _is_whole(line):
         return None
-    return line if all(isinstance(line.get(key, 0.0), int | float) for key in _NUMBERS) else None
+    return line if all(_is_number(line.get(key, 0.0)) for key in _NUMBERS) else None
+
+
+def _is_whole(line: Line) -> bool:
+    """Return whether the values of a line, and those of its sections, are numbers, texts, lists of them, or null."""
+    return all(
+        _is_whole(value) if isinstance(value, Mapping) else not isinstance(value, int) or abs(value) <= LARGEST_WHOLE
+        for value in line.values()
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_WHOLE
 
 
 def _part(line: Line, number: int, *, public: bool) -> Line | None:
@@ -161,14 +180,16 @@ class MetricsWriter:
             part = _part(line, self._last, public=public)
             if part is not None:
                 file = self._open(public=public)
-                file.write(_text(part))
-                file.flush()
+                with naming(self._log.public if public else self._log.private):
+                    file.write(_text(part))
+                    file.flush()
         numbers = flat_numbers(line)
-        if numbers and self._events_wanted:
-            self._events, self._events_wanted = _tensorboard(self._place, self._done), False
-        if self._events is not None:
-            for key, value in numbers.items():
-                self._events.add_scalar(key, value, line["step"])
+        with naming(self._place):
+            if numbers and self._events_wanted:
+                self._events, self._events_wanted = _tensorboard(self._place, self._done), False
+            if self._events is not None:
+                for key, value in numbers.items():
+                    self._events.add_scalar(key, value, line["step"])
 
     def _open(self, *, public: bool) -> IO[bytes]:
         if public not in self._files:
@@ -178,10 +199,11 @@ class MetricsWriter:
 
     def close(self) -> None:
         """Close everything."""
-        for file in self._files.values():
-            file.close()
-        if self._events is not None:
-            self._events.close()
+        with naming(self._place):
+            for file in self._files.values():
+                file.close()
+            if self._events is not None:
+                self._events.close()
 
 
 def _elapsed_seconds(line: Line) -> float:
@@ -207,6 +229,19 @@ def _flat(line: Line, between: str, prefix: str = "") -> Iterator[tuple[str, flo
             yield f"{prefix}{key}", value
 
 
+class _Quiet:
+    """Says nothing of errors in TensorBoard's thread: they are raised where the next number is written."""
+
+    def __init__(self, others: Callable[[threading.ExceptHookArgs], object]) -> None:
+        self._others: Callable[[threading.ExceptHookArgs], object] = (
+            others._others if isinstance(others, _Quiet) else others
+        )
+
+    def __call__(self, arguments: threading.ExceptHookArgs) -> None:
+        if not type(arguments.thread).__module__.startswith("tensorboard."):
+            self._others(arguments)
+
+
 def _tensorboard(folder: Path, done: int) -> "SummaryWriter | None":
     try:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - only where it is installed
@@ -214,4 +249,5 @@ def _tensorboard(folder: Path, done: int) -> "SummaryWriter | None":
         return None
     make_folder(folder)
     keep_private(folder)
+    threading.excepthook = _Quiet(threading.excepthook)
     return SummaryWriter(str(folder), purge_step=done + 1)

@@ -21,10 +21,10 @@ from importlib import resources
 from typing import Literal, Self
 
 import numpy as np
-import yaml
 
 from sottovoce.data.text import LANGUAGES
 from sottovoce.errors import ConfigError
+from sottovoce.reading import parse_yaml
 
 Words = Literal["everyday", "spelling"]
 _SLOT = re.compile(r"\{(\w+)\}")
@@ -46,7 +46,7 @@ class GrammarSource:
             raise ConfigError(f"There is no grammar for language {language!r}. Choose from {', '.join(LANGUAGES)}.")
         name = f"{language}.yaml" if words == "everyday" else f"{language}-{words}.yaml"
         file = resources.files("sottovoce.data.corpora") / "grammars" / name
-        return cls(**yaml.safe_load(file.read_text(encoding="utf-8")))
+        return cls(**parse_yaml(file.read_text(encoding="utf-8")))
 
 
 class _Subset:

@@ -20,6 +20,7 @@ from sottovoce.data.corpora.rows import open_text
 from sottovoce.data.corpora.spec import CorpusSpec, require_file
 from sottovoce.data.manifest import Corpus, Entry, Reason, Rejection
 from sottovoce.errors import DataError
+from sottovoce.reading import parse_json
 
 Json = dict[str, Any]  # an object of a manifest, which may contain anything
 
@@ -149,7 +150,9 @@ def _read(path: Path) -> Iterator[Json]:
         raise DataError(f"{path} is not a JSON manifest. Convert it with: lhotse copy {path} {path.stem}.jsonl.gz")
     try:
         with open_text(path) as file:
-            rows = json.load(file) if name.endswith(".json") else (json.loads(line) for line in file if line.strip())
+            rows = parse_json(file.read()) if name.endswith(".json") else map(parse_json, filter(str.strip, file))
+            if isinstance(rows, str | int | float | dict | None):
+                raise DataError(f"{path} is not a Lhotse manifest: it should contain a list. Check the file.")
             for row in rows:
                 if not isinstance(row, dict):
                     raise DataError(f"{path} is not a Lhotse manifest: it should contain objects. Check the file.")

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from sottovoce.data.corpora.spec import require_file
 from sottovoce.errors import DataError
+from sottovoce.reading import BadDocument, parse_json
 
 Row = dict[str, str | None]
 _SWALLOWED = "\n"
@@ -128,8 +129,8 @@ def _parsed(line: str) -> dict[str, Any] | str:
     if not _is_text(line):
         return "bytes that are not UTF-8"
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        row = parse_json(line)
+    except BadDocument as error:
         return f"not JSON: {error}"
     return row if isinstance(row, dict) else "not a JSON object"
 

@@ -40,6 +40,7 @@ from sottovoce.features.logmel import SAMPLE_RATE_HZ
 from sottovoce.files import make_folder, only_writer, sync_folder, write_json, written_whole
 from sottovoce.processes import map_ordered
 from sottovoce.randomness import stream
+from sottovoce.reading import parse_json, read_bounded
 from sottovoce.version import VERSION
 
 COLUMNS = (
@@ -68,7 +69,9 @@ class Synthetic(CorpusSpec):
     domain: Literal["clean", "noisy", "both"] = Field(
         default="both", description="recording conditions: clean, noisy (noise, rooms, poor microphones) or both"
     )
-    vocabulary: int = Field(default=100, ge=1, description="distinct words in each language, up to about 500")
+    vocabulary: int = Field(
+        default=100, ge=1, le=10_000, description="distinct words in each language, up to about 500"
+    )
     words: Words = Field(
         default="everyday",
         description="everyday: sentences of daily life; spelling: up to 140 words as deep in spelling as the language",
@@ -86,6 +89,7 @@ class Synthetic(CorpusSpec):
     voices: int | None = Field(
         default=None,
         ge=1,
+        le=100_000,
         description="distinct voices in each language, drawn at random; default: all (808 in English)",
     )
     clean_snr_db: float | None = Field(
@@ -219,8 +223,8 @@ def _begin(options: Synthetic, audio: Path) -> None:
         write_json(path, now)
         return
     try:
-        then = dict(json.loads(path.read_text(encoding="utf-8")))
-    except ValueError:
+        then = dict(parse_json(read_bounded(path)))
+    except (ValueError, TypeError):  # not JSON, or no keys and values
         raise DataError(f"{path} is damaged. Remove {audio} to make the corpus again.") from None
     if then != now:
         changed = ", ".join(f"{key}={then.get(key)}" for key in sorted({*then, *now}) if then.get(key) != now.get(key))

@@ -16,7 +16,7 @@ class FedProx(LocalRule):
     """The gradient of the loss plus mu (theta_k - theta). At distance 0 it adds exactly nothing."""
 
     name: Literal["fedprox"] = "fedprox"
-    mu: float = Field(ge=0, allow_inf_nan=False, description="strength of the pull; 0: none")
+    mu: float = Field(ge=0, le=1e6, allow_inf_nan=False, description="strength of the pull; 0: none")
 
     def correct_(self, gradient: Tensor, theta_k: Tensor, theta: Tensor, state: LocalState) -> None:  # noqa: ARG002
         """Add the gradient of the proximal term."""

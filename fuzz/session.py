@@ -1,0 +1,89 @@
+"""make fuzz: run many cases in parallel, print every finding and a summary; the exit code is 1 where there is one.
+
+python -m fuzz --seed 1 --cases 10000        # all
+python -m fuzz --seed 1 --case 4711          # one, with its output
+"""
+
+import argparse
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+
+def main() -> int:
+    """Parse the words, make the inputs, run the cases and print the summary."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
+    parser.add_argument("--case", type=int, help="only this case, whose output is printed")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="sotto-fuzz-"))
+    folder.chmod(0o755)
+    began = time.monotonic()
+    try:
+        prepare = multiprocessing.get_context("spawn").Process(target=_prepare, args=(folder / "inputs",))
+        prepare.start()
+        prepare.join()
+        if prepare.exitcode:
+            return 1
+        numbers = range(given.first, given.first + given.cases) if given.case is None else [given.case]
+        return _run_all(folder, given.seed, numbers, 1 if given.case is not None else given.jobs, began)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prepare(inputs: Path) -> None:
+    from fuzz.inputs import make_inputs  # noqa: PLC0415 - in a process of its own
+
+    make_inputs(inputs)
+
+
+def _run_all(folder: Path, seed: int, numbers: Any, jobs: int, began: float) -> int:
+    context = multiprocessing.get_context("spawn")
+    queue: Any = context.SimpleQueue()
+    workers = [
+        context.Process(target=_work, args=(folder, seed, list(numbers)[job::jobs], job, queue)) for job in range(jobs)
+    ]
+    for worker in workers:
+        worker.start()
+    counts: Counter[str] = Counter()
+    codes: Counter[int] = Counter()
+    for done in range(1, len(numbers) + 1):
+        outcome = queue.get()
+        codes[outcome.code] += 1
+        if len(numbers) == 1:
+            sys.stdout.write(f"sotto {' '.join(map(repr, outcome.words))}\n{outcome.done}\n{outcome.printed}\n")
+        for finding in outcome.findings:
+            counts[finding.kind] += 1
+            sys.stdout.write(
+                f"case {outcome.number}: {finding.kind} (code {outcome.code}, {outcome.seconds:.1f} s)\n"
+                f"  sotto {' '.join(map(repr, outcome.words))[:1500]}\n  {'; '.join(outcome.done)}\n"
+                f"  {finding.detail[-3000:]}\n"
+            )
+        if done % 500 == 0 or len(numbers) == 1:
+            sys.stdout.write(f"{done} cases, {time.monotonic() - began:.0f} s: {dict(counts) or 'no finding'}\n")
+        sys.stdout.flush()
+    for worker in workers:
+        worker.join()
+    sys.stdout.write(f"seed {seed}: {len(numbers)} cases in {time.monotonic() - began:.0f} s; exit codes {dict(codes)}; ")
+    sys.stdout.write(f"findings: {dict(counts) or 'none'}\n")
+    return 1 if counts else 0
+
+
+def _work(folder: Path, seed: int, numbers: list[int], job: int, queue: Any) -> None:
+    from fuzz.runner import Runner, load_everything  # noqa: PLC0415 - in a process of its own
+
+    load_everything()
+    runner = Runner(folder / f"worker-{job}", folder / "inputs", seed)
+    for number in numbers:
+        queue.put(runner.run(number))
+
+
