@@ -14,8 +14,9 @@ from conftest import voice
 from sottovoce.data.text import TokenSet
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
-from sottovoce.evaluation.scoring import compare, evaluate, score
+from sottovoce.evaluation.scoring import evaluate
 from sottovoce.evaluation.transcription import _HOP_SAMPLES, _WINDOW_SAMPLES, _windows, transcribe
+from sottovoce.evaluation.utterances import compare, score
 from sottovoce.model.recogniser import Recogniser, load_recogniser
 from sottovoce.model.transformer_options import TransformerOptions
 

@@ -16,8 +16,8 @@ from sottovoce.version import VERSION
 COMMANDS = (
     (
         "eval",
-        "recognise:evaluate",
-        "Print loss, WER and CER of a model on a store, per speaker and by group. Every utterance counts.",
+        "evaluate:evaluate",
+        "Print loss, WER and CER of models on speech, with intervals, by speaker and by group. Every utterance counts.",
     ),
     (
         "transcribe",

@@ -1,15 +1,13 @@
 """Recognising the utterances of a store, and counting the errors. Every utterance counts.
 
-Decoding is greedy; jiwer counts the edits. No utterance is dropped for its length: an utterance longer than a batch is
-a batch of its own. Nor for its letters: where a text has characters that the model cannot write, errors are counted
-against the full text (`Store.full_references`); the loss is that of the rest.
+Decoding is greedy, or by another function from scores to tokens. No utterance is dropped for its length: an utterance
+longer than a batch is a batch of its own. Nor for its letters: where a text has characters that the model cannot write,
+errors are counted against the full text (`Store.full_references`); the loss is that of the rest.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-import jiwer
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -18,39 +16,12 @@ from sottovoce.data.batching import Batching, by_length, load
 from sottovoce.data.store import Store
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
-from sottovoce.evaluation.scores import Scores
-from sottovoce.model.ctc import ctc_loss, greedy
+from sottovoce.evaluation.utterances import ScoredUtterance, compare
+from sottovoce.model.ctc import Decode, ctc_loss, greedy_path
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.processes import Progress, no_progress
 
 Rows = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class ScoredUtterance:
-    """The text that the model recognised in one utterance, and its errors."""
-
-    row: int
-    loss: float
-    reference: str
-    hypothesis: str
-    word_edits: int
-    words: int
-    character_edits: int
-    characters: int
-
-
-def score(utterances: Sequence[ScoredUtterance]) -> Scores:
-    """Return the corpus figures of some utterances."""
-    words = sum(utterance.words for utterance in utterances)
-    return Scores(
-        utterances=len(utterances),
-        loss=float(np.mean([utterance.loss for utterance in utterances])),
-        wer=sum(utterance.word_edits for utterance in utterances) / words,
-        cer=sum(utterance.character_edits for utterance in utterances)
-        / sum(utterance.characters for utterance in utterances),
-        words=words,
-    )
 
 
 def evaluate(
@@ -61,6 +32,7 @@ def evaluate(
     *,
     batch_seconds: float = 120.0,
     progress: Progress = no_progress,
+    decode: Decode = greedy_path,
 ) -> list[ScoredUtterance]:
     """Recognise every row and return the results in the order of the rows; all processes share the work."""
     recogniser.require_store(store)
@@ -75,14 +47,14 @@ def evaluate(
     recogniser.encoder.eval()
     for number, micro in enumerate(batches):
         if number % group.size == group.rank:
-            own += _recognise(recogniser, store, micro)
+            own += _recognise(recogniser, store, micro, decode)
             progress("evaluation", number + 1, len(batches))
     recogniser.encoder.train()
     by_row = {utterance.row: utterance for part in group.gather(own) for utterance in part}
     return [by_row[int(row)] for row in rows]
 
 
-def _recognise(recogniser: Recogniser, store: Store, rows: Rows) -> Iterator[ScoredUtterance]:
+def _recognise(recogniser: Recogniser, store: Store, rows: Rows, decode: Decode) -> Iterator[ScoredUtterance]:
     batch = load(store, rows)
     device = recogniser.flat.theta.device
     with torch.inference_mode():
@@ -92,22 +64,8 @@ def _recognise(recogniser: Recogniser, store: Store, rows: Rows) -> Iterator[Sco
         losses = ctc_loss(scores, outputs, targets, lengths).tolist()
         if not all(map(math.isfinite, losses)):
             raise DataError("The model's loss is not a finite number: its parameters are damaged. Use another model.")
-        decoded = greedy(scores, outputs)
+        decoded = decode(scores, outputs)
     for place, row in enumerate(map(int, rows)):
         reference = store.full_references.get(row) or recogniser.token_set.decode(store.tokens_of(row))
-        yield compare(row, losses[place], reference, recogniser.token_set.decode(decoded[place]))
-
-
-def compare(row: int, loss: float, reference: str, hypothesis: str) -> ScoredUtterance:
-    """Count the edits between reference and hypothesis, in words and in characters."""
-    words, characters = jiwer.process_words(reference, hypothesis), jiwer.process_characters(reference, hypothesis)
-    return ScoredUtterance(
-        row=row,
-        loss=loss,
-        reference=reference,
-        hypothesis=hypothesis,
-        word_edits=words.substitutions + words.deletions + words.insertions,
-        words=words.hits + words.substitutions + words.deletions,
-        character_edits=characters.substitutions + characters.deletions + characters.insertions,
-        characters=characters.hits + characters.substitutions + characters.deletions,
-    )
+        hypothesis = recogniser.token_set.decode([token for _, token in decoded[place]])
+        yield compare(row, losses[place], reference, hypothesis)
