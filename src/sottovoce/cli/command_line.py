@@ -21,8 +21,8 @@ COMMANDS = (
     ),
     (
         "transcribe",
-        "recognise:transcribe",
-        "Print the words spoken in audio files; --json adds the time of every word.",
+        "transcribe:transcribe",
+        "Print the words spoken in audio files as they are recognised; --json adds the time of every word.",
     ),
     (
         "model",

@@ -6,7 +6,8 @@
     statistics      Counts: word errors by speaker; `estimate` and MeanOverSeeds, `difference` and Difference: intervals
                     by a bootstrap over speakers
     models          Model: a trained model with `transcribe` and `evaluate`; `load` reads one
-    transcription   `transcribe` turns an audio file into a Transcript, a text with the time of every Word
+    transcription   `transcribe` turns an audio file into a Transcript, a text with the time of every Word;
+                    `transcribe_files` many of them, with several processes
 
 Names are loaded when they are first used.
 """
@@ -17,13 +18,15 @@ from sottovoce.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from sottovoce.evaluation.breakdown import break_down
+    from sottovoce.evaluation.file_transcription import Unread, transcribe_files
     from sottovoce.evaluation.grouping import Grouping, default_columns, groupings
     from sottovoce.evaluation.intervals import Counts, MeanOverSeeds, estimate
     from sottovoce.evaluation.model import Model, load
     from sottovoce.evaluation.scores import Breakdown, GroupScores, Scores, SpeakerScores, SpeakerSummary
     from sottovoce.evaluation.scoring import evaluate
     from sottovoce.evaluation.significance import Difference, difference
-    from sottovoce.evaluation.transcription import Transcript, Word, transcribe
+    from sottovoce.evaluation.transcription import transcribe
+    from sottovoce.evaluation.transcripts import Transcript, Word
     from sottovoce.evaluation.utterances import ScoredUtterance, compare, score
 
 __all__ = [
@@ -39,6 +42,7 @@ __all__ = [
     "SpeakerScores",
     "SpeakerSummary",
     "Transcript",
+    "Unread",
     "Word",
     "break_down",
     "compare",
@@ -50,19 +54,22 @@ __all__ = [
     "load",
     "score",
     "transcribe",
+    "transcribe_files",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
         "breakdown": "break_down",
+        "file_transcription": "Unread transcribe_files",
         "grouping": "Grouping default_columns groupings",
         "intervals": "Counts MeanOverSeeds estimate",
         "model": "Model load",
         "scores": "Breakdown GroupScores Scores SpeakerScores SpeakerSummary",
         "scoring": "evaluate",
         "significance": "Difference difference",
-        "transcription": "Transcript Word transcribe",
+        "transcription": "transcribe",
+        "transcripts": "Transcript Word",
         "utterances": "ScoredUtterance compare score",
     },
 )

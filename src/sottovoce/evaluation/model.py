@@ -11,7 +11,8 @@ from sottovoce.evaluation.breakdown import break_down
 from sottovoce.evaluation.grouping import Grouping, groupings
 from sottovoce.evaluation.scores import Breakdown
 from sottovoce.evaluation.scoring import evaluate
-from sottovoce.evaluation.transcription import Transcript, transcribe
+from sottovoce.evaluation.transcription import transcribe
+from sottovoce.evaluation.transcripts import Transcript
 from sottovoce.model.hardware import Hardware
 from sottovoce.model.recogniser import Recogniser, load_recogniser
 from sottovoce.processes import Progress, no_progress

@@ -1,8 +1,8 @@
 """Recognising the utterances of a store, and counting the errors. Every utterance counts.
 
-Decoding is greedy, or by another function from scores to tokens. No utterance is dropped for its length: an utterance
-longer than a batch is a batch of its own. Nor for its letters: where a text has characters that the model cannot write,
-errors are counted against the full text (`Store.full_references`); the loss is that of the rest.
+Decoding is greedy. No utterance is dropped for its length: an utterance longer than a batch is a batch of its own. Nor
+for its letters: where a text has characters that the model cannot write, errors are counted against the full text
+(`Store.full_references`); the loss is that of the rest.
 """
 
 import math
@@ -17,7 +17,7 @@ from sottovoce.data.store import Store
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
 from sottovoce.evaluation.utterances import ScoredUtterance, compare
-from sottovoce.model.ctc import Decode, ctc_loss, greedy_path
+from sottovoce.model.ctc import ctc_loss, greedy
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.processes import Progress, no_progress
 
@@ -32,7 +32,6 @@ def evaluate(
     *,
     batch_seconds: float = 120.0,
     progress: Progress = no_progress,
-    decode: Decode = greedy_path,
 ) -> list[ScoredUtterance]:
     """Recognise every row and return the results in the order of the rows; all processes share the work."""
     recogniser.require_store(store)
@@ -47,14 +46,14 @@ def evaluate(
     recogniser.encoder.eval()
     for number, micro in enumerate(batches):
         if number % group.size == group.rank:
-            own += _recognise(recogniser, store, micro, decode)
+            own += _recognise(recogniser, store, micro)
             progress("evaluation", number + 1, len(batches))
     recogniser.encoder.train()
     by_row = {utterance.row: utterance for part in group.gather(own) for utterance in part}
     return [by_row[int(row)] for row in rows]
 
 
-def _recognise(recogniser: Recogniser, store: Store, rows: Rows, decode: Decode) -> Iterator[ScoredUtterance]:
+def _recognise(recogniser: Recogniser, store: Store, rows: Rows) -> Iterator[ScoredUtterance]:
     batch = load(store, rows)
     device = recogniser.flat.theta.device
     with torch.inference_mode():
@@ -64,8 +63,7 @@ def _recognise(recogniser: Recogniser, store: Store, rows: Rows, decode: Decode)
         losses = ctc_loss(scores, outputs, targets, lengths).tolist()
         if not all(map(math.isfinite, losses)):
             raise DataError("The model's loss is not a finite number: its parameters are damaged. Use another model.")
-        decoded = decode(scores, outputs)
+        decoded = greedy(scores, outputs)
     for place, row in enumerate(map(int, rows)):
         reference = store.full_references.get(row) or recogniser.token_set.decode(store.tokens_of(row))
-        hypothesis = recogniser.token_set.decode([token for _, token in decoded[place]])
-        yield compare(row, losses[place], reference, hypothesis)
+        yield compare(row, losses[place], reference, recogniser.token_set.decode(decoded[place]))
