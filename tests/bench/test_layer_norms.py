@@ -6,12 +6,12 @@ import pytest
 
 from bench_counts import run_result
 from sottovoce.bench.effects import Effect
-from sottovoce.bench.intervals import over_seeds_alone
 from sottovoce.bench.layer_norms import layer_norms, norm_of
 from sottovoce.bench.preset import load_bench
 from sottovoce.bench.result_tables import effect_cells, effect_document
 from sottovoce.bench.results import row_result
 from sottovoce.bench.verdicts import effect_results
+from sottovoce.evaluation.intervals import over_seeds_alone
 from sottovoce.runs.folder import Run
 
 DOMINATE = Effect(name="they dominate", contrast={"from the seed": 1}, norms={"ln1": 1, "wf": -1}, scale="times")

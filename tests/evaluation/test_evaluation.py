@@ -14,8 +14,10 @@ from conftest import voice
 from sottovoce.data.text import TokenSet
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
-from sottovoce.evaluation.scoring import compare, evaluate, score
-from sottovoce.evaluation.transcription import _HOP_SAMPLES, _WINDOW_SAMPLES, _windows, transcribe
+from sottovoce.evaluation.scoring import evaluate
+from sottovoce.evaluation.transcription import transcribe
+from sottovoce.evaluation.utterances import compare, score
+from sottovoce.evaluation.windows import HOP_SAMPLES, WINDOW_SAMPLES, _windows
 from sottovoce.model.recogniser import Recogniser, load_recogniser
 from sottovoce.model.transformer_options import TransformerOptions
 
@@ -95,13 +97,13 @@ def test_what_is_not_our_model_is_one_clear_error(recogniser, make_store, make_t
 @pytest.mark.parametrize("block", [7_777, 160_000])
 def test_windows_overlap_and_cover_everything(seconds, block):
     samples = np.arange(int(seconds * 16_000), dtype=np.float32)
-    windows = list(_windows(iter(np.split(samples, range(block, len(samples), block)))))
-    assert [first for first, _, _ in windows] == [number * _HOP_SAMPLES for number in range(len(windows))]
-    assert [last for _, _, last in windows] == [False] * (len(windows) - 1) + [True]
-    for first, window, _ in windows:
-        assert window[0] == first
-        assert len(window) <= _WINDOW_SAMPLES
-    assert windows[-1][1][-1] == samples[-1]
+    windows = list(_windows(iter(np.split(samples, range(block, len(samples), block))), 0))
+    assert [window.number for window in windows] == list(range(len(windows)))
+    assert [window.ends for window in windows] == [False] * (len(windows) - 1) + [True]
+    for window in windows:
+        assert window.samples[0] == window.number * HOP_SAMPLES
+        assert len(window.samples) <= WINDOW_SAMPLES
+    assert windows[-1].samples[-1] == samples[-1]
 
 
 def test_a_short_file_is_heard_as_in_evaluation_in_every_format(recogniser, make_store, tmp_path):

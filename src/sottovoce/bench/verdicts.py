@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sottovoce.bench.effects import Effect
-from sottovoce.bench.intervals import MeanOverSeeds, estimate, over_seeds_alone
 from sottovoce.bench.layer_norms import norm_of
 from sottovoce.bench.results import RowResult
+from sottovoce.evaluation.intervals import MeanOverSeeds, estimate, over_seeds_alone
 
 Verdict = Literal["agrees", "disagrees", "cannot tell", "one seed", "not run"]
 Reproduced = Literal["yes", "no", "in part", "cannot tell", "not run", "no effects stated"]

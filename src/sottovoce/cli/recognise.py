@@ -1,128 +1,13 @@
-"""sotto eval, sotto transcribe and sotto model: error rates, transcripts and the size of models."""
+"""sotto model: the size of models."""
 
-import tempfile
-from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
+from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.config import Preset, Settings, configured
-from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, say
-from sottovoce.errors import DataError
+from sottovoce.cli.console import note, print_json, print_table
 from sottovoce.files import gigabytes
-
-if TYPE_CHECKING:
-    from sottovoce.data.selection import Selection
-    from sottovoce.distributed import Group
-    from sottovoce.evaluation.scores import Breakdown, Scores
-
-Checkpoint = Annotated[
-    Path,
-    typer.Argument(
-        metavar="CHECKPOINT", help="A model.safetensors, a checkpoint's folder or a run's folder (its best model)."
-    ),
-]
-
-
-def evaluate(
-    checkpoint: Checkpoint,
-    store: Annotated[str, typer.Argument(metavar="STORE[@SPEAKERS]", help="The speech to evaluate on.")],
-    by: Annotated[list[str] | None, typer.Option("--by", help="Also by this column. Default: sex, age, ...")] = None,
-    batch_seconds: Annotated[float, typer.Option(min=1, max=100_000, help="Audio in one batch.")] = 120.0,
-    workers: Workers = ALL_CORES,
-    as_json: AsJson = False,
-) -> None:
-    """Print loss, WER and CER of a model on a store, per speaker and by group. Every utterance counts.
-
-    Example: sotto eval runs/digits stores/digits@splits/digits/heldout.txt
-    """
-    from sottovoce.data.selection import Selection
-    from sottovoce.evaluation.scores import Breakdown
-    from sottovoce.workers import run_workers
-
-    selection = Selection.parse(store)
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
-        run_workers(_evaluate_worker, (checkpoint, selection, by, batch_seconds, result), workers, 1)
-        breakdown = Breakdown.model_validate_json(result.read_bytes()) if result.exists() else None
-    if breakdown is None:  # under torchrun, only rank 0 has it
-        return
-    unwritable = selection.open().unwritable()
-    if as_json:
-        print_json({"store": str(selection.store), **breakdown.model_dump(), "unwritable": unwritable})
-        return
-    _print_evaluation(selection, breakdown)
-    if unwritable:
-        note(f"{counted(unwritable, 'utterance')} with characters that the model cannot write: errors in their words.")
-
-
-def _evaluate_worker(
-    group: "Group", checkpoint: Path, selection: "Selection", by: list[str] | None, batch_seconds: float, result: Path
-) -> None:
-    from sottovoce.evaluation.breakdown import group_columns
-    from sottovoce.evaluation.model import evaluate_population
-    from sottovoce.model.hardware import Hardware
-    from sottovoce.model.recogniser import load_recogniser
-
-    population = selection.open()
-    columns = group_columns(population, by)
-    recogniser = load_recogniser(checkpoint, Hardware().open())
-    with ProgressDisplay(hidden=not group.leads) as progress:
-        breakdown = evaluate_population(
-            recogniser, population, columns, batch_seconds=batch_seconds, group=group, progress=progress
-        )
-    if group.leads:
-        result.write_text(breakdown.model_dump_json(), encoding="utf-8")
-
-
-def _print_evaluation(selection: "Selection", breakdown: "Breakdown") -> None:
-    def line(name: str, scores: "Scores") -> list[str]:
-        rates = [f"{100 * scores.wer:.2f}", f"{100 * scores.cer:.2f}", f"{scores.loss:.3f}"]
-        return [name, f"{scores.utterances:,}", f"{scores.words:,}", *rates]
-
-    rows = [line("all", breakdown)]
-    for column, groups in breakdown.groups.items():
-        rows += [line(f"{column}={value}", scores) for value, scores in sorted(groups.items())]
-    speakers = breakdown.speakers
-    rows += [line(f"worst: {scores.speaker}", scores) for scores in speakers.worst]
-    print_table(str(selection.store), ["", "utterances", "words", "WER %", "CER %", "loss"], rows)
-    quantiles = "  ".join(f"{float(name):.0%}: {100 * wer:.1f}" for name, wer in speakers.wer_quantiles.items())
-    say(f"WER % over {speakers.count} speakers, quantiles: {quantiles}")
-
-
-def transcribe(
-    checkpoint: Checkpoint,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="wav, flac, mp3, ogg; any length and rate.")],
-    as_json: AsJson = False,
-) -> None:
-    """Print the words spoken in audio files; --json adds the time of every word.
-
-    A file without recognised speech gives a line on stderr and, with --json, an empty text.
-
-    Example: sotto transcribe runs/digits recording.mp3
-    """
-    from sottovoce.evaluation.model import load
-
-    loaded = load(checkpoint)
-    transcripts, unread = [], 0
-    for path in files:
-        try:
-            transcripts.append(transcript := loaded.transcribe(path))
-        except DataError as error:
-            note(f"error: {error}")
-            unread += 1
-            continue
-        if not transcript.words:
-            note(f"{path}: (no speech recognised)")
-        elif not as_json:
-            text = transcript.text if len(files) == 1 else f"{transcript.file}: {transcript.text}"
-            say(text)
-    if as_json:
-        print_json([asdict(transcript) | {"text": transcript.text} for transcript in transcripts])
-    if unread:
-        raise typer.Exit(1)
 
 
 def model(
