@@ -25,7 +25,7 @@ from sottovoce.data.corpora import AnyCorpus
 from sottovoce.data.corpora.synthetic import Synthetic
 from sottovoce.data.joining import Joining
 from sottovoce.data.selection import Selection
-from sottovoce.errors import ConfigError, expectation, nearest
+from sottovoce.errors import ConfigError, expectation, nearest, with_full_stop
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.federated_options import Federated
 from sottovoce.model.hardware import Hardware
@@ -304,7 +304,7 @@ def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -
     if first["type"] == "missing":
         return f"{key} is required. Give it with --set {key}=..."
     value = "" if isinstance(first["input"], dict | BaseModel) else f"={first['input']!r}"
-    return f"{key}{value}{came_from} is not valid: {expectation(first['msg'])}."
+    return with_full_stop(f"{key}{value}{came_from} is not valid: {expectation(first['msg'])}")
 
 
 def _nearest_key(key: str, tree: Tree) -> str:

@@ -13,7 +13,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
-Preset = Annotated[str, typer.Argument(metavar="PRESET", help="A built-in preset or a YAML file.")]
+
+def _preset_names(incomplete: str) -> list[str]:
+    """Return the presets that Tab completes a word to."""
+    from sottovoce.config import preset_names
+
+    return [name for name in preset_names() if name.startswith(incomplete)]
+
+
+Preset = Annotated[
+    str,
+    typer.Argument(metavar="PRESET", help="A built-in preset or a YAML file.", autocompletion=_preset_names),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one value: batching.seconds=60."),

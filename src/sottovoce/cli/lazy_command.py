@@ -6,6 +6,8 @@ from typing import Any, Final
 import typer.main
 from typer.core import TyperCommand
 
+from sottovoce.cli.help_texts import make_plain
+
 MARKUP: Final = "markdown"  # of all help texts; it joins the lines of a paragraph
 
 
@@ -17,9 +19,9 @@ class LazyCommand(TyperCommand):
     here.
     """
 
-    def __init__(self, name: str, place: str, about: str) -> None:
-        """Note where the command is."""
-        super().__init__(name, help=about, rich_markup_mode=MARKUP)
+    def __init__(self, name: str, place: str, about: str, panel: str | None = None) -> None:
+        """Note where the command is, and the panel of the list of commands that shows it."""
+        super().__init__(name, help=about, rich_markup_mode=MARKUP, rich_help_panel=panel)
         self._name, self._place = name, place
 
     def load(self) -> Any:
@@ -31,7 +33,9 @@ class LazyCommand(TyperCommand):
             parent.add_typer(target, name=self._name, help=self.help)
         else:
             parent.command(self._name)(target)
-        return typer.main.get_group(parent).commands[self._name]
+        command = typer.main.get_group(parent).commands[self._name]
+        make_plain(command)
+        return command
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Load the command and let it parse the words after its name; the context leads to the loaded command."""
