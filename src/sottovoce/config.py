@@ -109,6 +109,17 @@ class Config(BaseModel):
         """Whether a federated run logs and shows figures that are computed from private data."""
         return self.privacy.diagnosed(self.randomness.source)
 
+    def effective(self) -> Tree:
+        """Return what values that are null mean in this configuration, by key, where null is neither off nor absent."""
+        local, meant = self.federated.local, dict[str, Any]()
+        if local.steps is None and local.epochs is None:
+            meant["federated.local.epochs"] = local.passes
+        if self.privacy.diagnostics is None:
+            meant["privacy.diagnostics"] = self.diagnostics
+        if self.participation.weight_total is None and self.participation.population is not None:
+            meant["participation.weight_total"] = self.participation.population
+        return meant
+
     @property
     def public_hash(self) -> str:
         """The SHA-256 of the public part, which a ledger holds."""

@@ -137,8 +137,9 @@ def _usage_error(error: typer.TyperException) -> int:
     if "\n" in message.strip():  # the help of a command group, given without a command
         typer.echo(message, err=True)
     elif message:  # where typer has printed the help itself, nothing is left to say
-        if hasattr(error, "possibilities"):  # an unknown option, with all that resemble it
-            message = f"{error.message.rstrip('.')}.{nearest(error.option_name, error.possibilities or ())}"
+        wrong, resembling = getattr(error, "option_name", ""), getattr(error, "possibilities", None)
+        if resembling:  # of an unknown option
+            message = f"{error.message}.{nearest(wrong, resembling)}"
         where, colon, reason = message.partition(": ")
         message = with_full_stop(f"{where}{colon}{expectation(reason)}")
         hint = f" See `{context.command_path} --help`." if context else ""

@@ -1,12 +1,12 @@
 """sotto config: the presets, and the configuration that each resolves to."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sottovoce.cli.arguments import AsJson
-from sottovoce.cli.console import print_json, print_table
+from sottovoce.cli.console import note, print_json, print_table
 
 if TYPE_CHECKING:
     from sottovoce.config import Layer, Resolved
@@ -62,18 +62,27 @@ def show(
 ) -> None:
     """Print the resolved configuration of PRESET, and where each value came from.
 
+    Where null stands for another value, that value is shown, too.
+
     Example: sotto config show tiny --set federated.central_steps=100
     """
     resolved = configured(preset, settings)
-    meanings = resolved.meanings()
+    meanings, effective = resolved.meanings(), resolved.config.effective()
     if as_json:
         sources = {key: source for key, _, source in resolved.rows()}
         document = {"preset": preset, "config": resolved.config.model_dump(mode="json"), "sources": sources}
-        print_json(document | {"meanings": meanings})
+        print_json(document | {"meanings": meanings, "effective": effective})
     else:
         last = "meaning" if meaning else "source"
         rows = [
-            [key, "null" if value is None else str(value), meanings.get(key, "") if meaning else source]
+            [key, _shown(value, effective.get(key)), meanings.get(key, "") if meaning else source]
             for key, value, source in resolved.rows()
         ]
         print_table("", ["key", "value", last], rows, text_columns=3)
+        note(f"In federated training, users train {resolved.config.federated.local.described} in every central step.")
+
+
+def _shown(value: Any, effective: Any) -> str:
+    """Return a value as the table shows it; with what null means where it stands for another value."""
+    meant = "" if effective is None else f" (in effect: {effective})"
+    return f"null{meant}" if value is None else str(value)

@@ -186,9 +186,12 @@ def _report(run: "Run", resolved: "Resolved", wanted: int, *, max_minutes: float
 def _reason(run: "Run", max_minutes: float | None) -> str:
     """Say why a training ended before its last step, and how to train on."""
     result, checkpoint = run.result, run.checkpoint
-    if result is not None and result.stopped is not None:
-        return f"It was stopped {result.stopped}: the next step would spend more."
-    # At its time limit a central run is evaluated; after a signal it is not.
-    if max_minutes is not None and checkpoint is not None and checkpoint.evaluated == checkpoint.step:
-        return f"The time limit central.max_minutes={max_minutes:g} is reached: raise it to train on."
+    if result is not None and result.stopped is not None and checkpoint is not None:
+        limit = "" if max_minutes is None else f"={max_minutes:g}"
+        reasons = {
+            "by privacy.budget": "It was stopped by privacy.budget: the next step would spend more.",
+            "by central.max_minutes": f"The time limit central.max_minutes{limit} is reached: raise it to train on.",
+        }
+        stale = f"{counted(checkpoint.since_best or 0, 'evaluation')} on dev brought no lower WER"
+        return reasons.get(result.stopped, f"It was stopped {result.stopped}: {stale}.")
     return "It was asked to stop: run the same command again to resume."

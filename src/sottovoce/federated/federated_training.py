@@ -14,12 +14,14 @@ from typing import Any
 from sottovoce.config import Config, Resolved
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
-from sottovoce.errors import PrivacyError
+from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.federated.aggregator import AggregatorContext, MakeAggregator
 from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
+from sottovoce.federated.federated_options import Federated
 from sottovoce.federated.process_aggregator import ProcessAggregator
 from sottovoce.federated.seed import SeedModel, describe_seed_model
+from sottovoce.privacy.acceptance import require_accepted
 from sottovoce.privacy.accounting import Pld, delta_caution, pld, rdp, rounded_up
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, read_ledger, require_same_mechanism
@@ -46,6 +48,7 @@ MAY_CHANGE = (
         "privacy.budget",
         "privacy.ledger",
         "privacy.diagnostics",
+        "federated.patience",
         "about",
         "corpus",
         "joining",
@@ -84,6 +87,8 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
         config.randomness.source,
     )
     _require_possible(mechanism, users)
+    if options.patience is not None:
+        _require_public_dev(config, context.dev)
     seed_model = SeedModel("") if run.begun else describe_seed_model(config, speakers)
     population = _open_population(config, users) if context.group.leads else None
     header = LedgerHeader.of(
@@ -93,6 +98,7 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
         config_hash=config.public_hash,
         earlier=seed_model.earlier,
         population_ledger=None if population is None else population.id,
+        planned_steps=None if options.patience is None else options.central_steps,
     )
     if context.group.leads:
         require_same_mechanism(run.path / LEDGER_FILE, header)
@@ -102,6 +108,8 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
         context,
         may_change=MAY_CHANGE,
         data=data_hashes(config, run, users=users, dev=context.dev),
+        shorter=shorter(options),
+        patience=options.patience,
         timed=False,
         events=config.diagnostics,
     )
@@ -112,8 +120,36 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
         engine = _make_engine(training, mechanism, users, header, make_aggregator)
         within_budget = _take_steps(training, engine)
         training.finish()
-        if training.progress.step >= context.steps or not within_budget:
+        ended = training.progress.step >= context.steps or not within_budget
+        if ended or (training.stalled and not context.stop.interrupted):
             _conclude(training)
+
+
+def shorter(options: Federated) -> str:
+    """Return what makes a federated run shorter."""
+    local = options.local.described
+    return (
+        f"users train {local} in every step; set federated.local.steps, a smaller participation.cohort_size or fewer "
+        "federated.central_steps"
+    )
+
+
+def _require_public_dev(config: Config, dev: Population | None) -> None:
+    """Raise where dev may not decide when the run ends: everyone sees that, so dev must be public and hold no user.
+
+    Without a guarantee there is nothing to protect.
+    """
+    if dev is None:
+        raise ConfigError("federated.patience counts evaluations on dev. Give a dev set with --dev.")
+    if config.privacy.void is not None:
+        return
+    if "same_audio" in config.privacy.accept:
+        raise PrivacyError(
+            "Dev may hold audio of users (privacy.accept has same_audio), so it must not decide when the run ends. "
+            "Leave out federated.patience, or use another dev set."
+        )
+    problem = "federated.patience lets dev decide when the run ends, and everyone can see that."
+    require_accepted("public_dev", config.privacy.accept, problem, "Leave it out.")
 
 
 def _open_population(config: Config, users: Population) -> PopulationLedger:
@@ -158,8 +194,7 @@ def _open_ledger(training: Training, header: LedgerHeader, population: Populatio
         population=population,
         users=users.speakers,
     )
-    if training.progress.step < config.federated.central_steps:
-        (run.path / Result.FILE).unlink(missing_ok=True)
+    training.forget_result()
     return ledger
 
 
@@ -262,7 +297,7 @@ def _take_steps(training: Training, engine: Engine) -> bool:
     done = training.progress.step
     if done > 0 and done % options.evaluate_every == 0 and training.progress.evaluated != done:
         training.evaluate()
-    while done < options.central_steps and not engine.stopping:
+    while done < options.central_steps and not engine.stopping and not training.stalled:
         if config.privacy.budget is not None and not group.from_leader(ledger is None or ledger.may_release(done)):
             return False
         started = time.monotonic()
@@ -307,9 +342,16 @@ def _conclude(training: Training) -> None:
         releases=ledger.releases,
         epsilon_rdp=spent.rdp,
         epsilon_pld=spent.pld,
-        stopped="by privacy.budget" if progress.step < config.federated.central_steps else None,
+        stopped=_stopped(training),
         guarantee=_guarantee(config, ledger.header, spent, tight.reason),
     ).write(context.run.path)
+
+
+def _stopped(training: Training) -> str | None:
+    """Return why a run ended before its last step; None after the last one."""
+    if training.progress.step >= training.context.steps:
+        return None
+    return "by federated.patience" if training.stalled else "by privacy.budget"
 
 
 def _tight_epsilon(config: Config, ledger: Ledger) -> Pld:

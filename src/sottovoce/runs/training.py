@@ -36,12 +36,13 @@ from sottovoce.privacy.chain import Mark
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.ledger_lines import Saved
 from sottovoce.runs.display import Display, MakeDisplay, NoDisplay, Status
-from sottovoce.runs.documents import Checkpoint, Evaluation, RunConfig
+from sottovoce.runs.documents import Checkpoint, Evaluation, Result, RunConfig
 from sottovoce.runs.evaluations import record_evaluations
 from sottovoce.runs.folder import Run
 from sottovoce.runs.held_out import require_disjoint
 from sottovoce.runs.machine import record_machine, this_machine
 from sottovoce.runs.metrics_log import Kept, MetricsWriter
+from sottovoce.runs.pace import DAY_SECONDS, Pace, duration
 from sottovoce.runs.progress import TrainingLog, TrainingProgress
 from sottovoce.runs.stop import Stop
 
@@ -124,9 +125,13 @@ class Training:
     context: TrainingContext
     progress: TrainingProgress
     log: TrainingLog
+    pace: Pace
+    shorter: str  # what to change so that a run takes less time
+    patience: int | None = None  # evaluations on dev without a lower WER that end the run
     ledger_mark: Mark | None = None  # of the checkpoint that the run resumes from
     ledger: Ledger | None = None  # of a federated run, on rank 0
     secret_noise: Callable[[], Mapping[str, Tensor]] = dict  # the state of a noise mechanism, for checkpoints
+    _told: bool = False  # how long the run will take, where that is long
 
     @classmethod
     def begin(
@@ -135,6 +140,8 @@ class Training:
         *,
         may_change: Collection[str],
         data: Mapping[str, str | None],
+        shorter: str,
+        patience: int | None = None,
         max_minutes: float | None = None,
         timed: bool = True,
         events: bool = True,
@@ -165,7 +172,13 @@ class Training:
         mark = None if checkpoint is None else checkpoint.ledger
         if 0 < progress.step < context.steps:
             context.display.say(f"{run.path}: resuming after step {progress.step:,} of {context.steps:,}.")
-        return cls(context, progress, TrainingLog(writer, began, timed), mark)
+        log, pace = TrainingLog(writer, began, timed), Pace(time.monotonic())
+        return cls(context, progress, log, pace, shorter, patience, mark)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the last evaluations on dev, as many as `patience` says, brought no lower WER."""
+        return self.patience is not None and self.progress.since_best >= self.patience
 
     @property
     def stop(self) -> Stop:
@@ -183,12 +196,26 @@ class Training:
     ) -> None:
         """Count a step, write its line into the metrics and show the progress, with times where `timed`."""
         self.progress = replace(self.progress, step=self.progress.step + 1)
-        step = self.progress.step
+        step, now = self.progress.step, time.monotonic()
         self.log.write(step, line)
-        deadline = self.stop.deadline
-        allowed = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        self.pace.step_done(now)
+        left = self.pace.seconds_for(self.context.steps - step)
+        if left is not None and self.stop.deadline is not None:
+            left = min(left, max(self.stop.deadline - now, 0.0))
+        if timed and not self._told and self.pace.known:
+            self._tell_if_long(left)
         wer = self.progress.last_wer
-        self.context.display(Status(step, self.context.steps, loss, wer, speed, epsilon, allowed, timed))
+        self.context.display(Status(step, self.context.steps, loss, wer, speed, epsilon, left, timed))
+
+    def _tell_if_long(self, left: float | None) -> None:
+        """Say, once, that the run will take more than a day, and how it would take less."""
+        self._told = True
+        if left is not None and left > DAY_SECONDS:
+            steps = self.context.steps - self.progress.step
+            self.context.display.say(
+                f"At this pace the run takes {duration(left)} more: {steps:,} steps of {duration(left / steps)}. "
+                f"To make it shorter: {self.shorter}."
+            )
 
     def evaluate_or_save(self, *, evaluate_every: int, checkpoint_every: int) -> bool:
         """Evaluate or save where the number of steps calls for it; return whether the model was evaluated."""
@@ -249,6 +276,11 @@ class Training:
             self.evaluate()
         if self.stop.by_keyboard:
             raise KeyboardInterrupt
+
+    def forget_result(self) -> None:
+        """Remove a result that further steps will outdate (rank 0)."""
+        if self.context.group.leads and self.progress.step < self.context.steps and not self.stalled:
+            (self.context.run.path / Result.FILE).unlink(missing_ok=True)
 
     def record_evaluations(self) -> Mapping[str, Evaluation]:
         """Evaluate the last model on dev and test, speaker by speaker; keep the figures and return them."""
