@@ -5,7 +5,6 @@ resumes. With seeded randomness it then ends with the same bits as a run that wa
 workers.
 """
 
-import math
 import time
 from contextlib import closing
 from pathlib import Path
@@ -14,24 +13,20 @@ from typing import Any
 from sottovoce.config import Config, Resolved
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
-from sottovoce.errors import ConfigError, PrivacyError
+from sottovoce.errors import PrivacyError
 from sottovoce.federated.aggregator import AggregatorContext, MakeAggregator
-from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
-from sottovoce.federated.federated_options import Federated
+from sottovoce.federated.preparing import Prepared, shorter
 from sottovoce.federated.process_aggregator import ProcessAggregator
-from sottovoce.federated.seed import SeedModel, describe_seed_model
-from sottovoce.privacy.acceptance import require_accepted
-from sottovoce.privacy.accounting import Pld, delta_caution, pld, rdp, rounded_up
+from sottovoce.federated.seed import SeedModel
+from sottovoce.privacy.accounting import Pld, delta_caution, pld, rounded_up
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, read_ledger, require_same_mechanism
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.ledger_lines import RunEnd
-from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import NoiseState
 from sottovoce.privacy.population_ledger import PopulationLedger, place_beside
 from sottovoce.privacy.population_notes import population_notes
-from sottovoce.randomness import stream
 from sottovoce.runs.display import MakeDisplay
 from sottovoce.runs.documents import Checkpoint, Result
 from sottovoce.runs.folder import LAST, Run
@@ -74,36 +69,15 @@ def train_federated(
 
 
 def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
+    prepared = Prepared.of(opened)
     config, run, options = opened.resolved.config, opened.run, opened.resolved.config.federated
-    speakers = opened.speakers()
-    users = speakers.iid(config.seed) if config.users.iid else speakers
-    context = opened.prepare(
-        speakers, optimizer=options.optimizer, steps=options.central_steps, trainable=options.trainable
-    )
-    mechanism = Mechanism(
-        config.privacy,
-        config.participation,
-        context.recogniser.flat.partition(options.partition),
-        config.randomness.source,
-    )
-    _require_possible(mechanism, users)
-    if options.patience is not None:
-        _require_public_dev(config, context.dev)
-    seed_model = SeedModel("") if run.begun else describe_seed_model(config, speakers)
+    context, speakers, users = prepared.context, prepared.speakers, prepared.users
     population = _open_population(config, users) if context.group.leads else None
-    header = LedgerHeader.of(
-        mechanism,
-        unit=users.unit,
-        seed_model=seed_model.description,
-        config_hash=config.public_hash,
-        earlier=seed_model.earlier,
-        population_ledger=None if population is None else population.id,
-        planned_steps=None if options.patience is None else options.central_steps,
-    )
+    header = prepared.header(None if population is None else population.id)
     if context.group.leads:
         require_same_mechanism(run.path / LEDGER_FILE, header)
         _require_marked(run)
-        _require_sum(config, header, population, seed_model)
+        _require_sum(config, header, population, prepared.seed_model)
     training = Training.begin(
         context,
         may_change=MAY_CHANGE,
@@ -117,39 +91,12 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
     with closing(training.log):
         if population is not None:
             training.ledger = _open_ledger(training, header, population, speakers)
-        engine = _make_engine(training, mechanism, users, header, make_aggregator)
+        engine = _make_engine(training, prepared, header, make_aggregator)
         within_budget = _take_steps(training, engine)
         training.finish()
         ended = training.progress.step >= context.steps or not within_budget
         if ended or (training.stalled and not context.stop.interrupted):
             _conclude(training)
-
-
-def shorter(options: Federated) -> str:
-    """Return what makes a federated run shorter."""
-    local = options.local.described
-    return (
-        f"users train {local} in every step; set federated.local.steps, a smaller participation.cohort_size or fewer "
-        "federated.central_steps"
-    )
-
-
-def _require_public_dev(config: Config, dev: Population | None) -> None:
-    """Raise where dev may not decide when the run ends: everyone sees that, so dev must be public and hold no user.
-
-    Without a guarantee there is nothing to protect.
-    """
-    if dev is None:
-        raise ConfigError("federated.patience counts evaluations on dev. Give a dev set with --dev.")
-    if config.privacy.void is not None:
-        return
-    if "same_audio" in config.privacy.accept:
-        raise PrivacyError(
-            "Dev may hold audio of users (privacy.accept has same_audio), so it must not decide when the run ends. "
-            "Leave out federated.patience, or use another dev set."
-        )
-    problem = "federated.patience lets dev decide when the run ends, and everyone can see that."
-    require_accepted("public_dev", config.privacy.accept, problem, "Leave it out.")
 
 
 def _open_population(config: Config, users: Population) -> PopulationLedger:
@@ -215,27 +162,20 @@ def _say_first(training: Training, users: int) -> None:
 
 
 def _make_engine(
-    training: Training,
-    mechanism: Mechanism,
-    users: Population,
-    header: LedgerHeader,
-    make_aggregator: MakeAggregator,
+    training: Training, prepared: Prepared, header: LedgerHeader, make_aggregator: MakeAggregator
 ) -> Engine:
     """Write the guarantee into the metrics, and return the engine as the last checkpoint left it."""
     context, done = training.context, training.progress.step
-    config, run = context.resolved.config, context.run
+    config, run, users, mechanism = context.resolved.config, context.run, prepared.users, prepared.mechanism
     begun = header if training.ledger is None else training.ledger.header  # a resumed run keeps the header it has
     planned = Epsilons(rdp=begun.epsilon({1: config.federated.central_steps}))
     line: dict[str, Any] = {"guarantee": _guarantee(config, begun, planned)}
     if config.diagnostics and len(users) != mechanism.population:
         line["not_private"] = {"users": len(users)}
     training.log.write(done, line)
-    client = Client(
-        *(users.store, config.batching, config.federated.local, config.specaugment, config.seed),
-        partition=config.federated.partition,
-    )
+    aggregating = AggregatorContext(context.group, users, context.recogniser, prepared.client, mechanism, training.stop)
     engine = Engine(
-        make_aggregator(AggregatorContext(context.group, users, context.recogniser, client, mechanism, training.stop)),
+        make_aggregator(aggregating),
         context.recogniser,
         mechanism,
         config.federated.optimizer,
@@ -258,16 +198,6 @@ def _resume_noise(run: Run, engine: Engine, done: int) -> None:
     if kept:
         device = engine.theta.device
         engine.noise_state = NoiseState({name: vector.to(device) for name, vector in kept.items()})
-
-
-def _require_possible(mechanism: Mechanism, users: Population) -> None:
-    """Raise every error that would stop the first step, before anything is written."""
-    _ = mechanism.clip_norms
-    mechanism.draw_cohort(len(users), stream(0, "trial"))
-    mechanism.require_range(math.ceil(mechanism.cohort_size + 6 * math.sqrt(mechanism.cohort_size)))
-    mechanism.require_small_delta()
-    if mechanism.privacy.void is None:
-        rdp(mechanism.spent(1), mechanism.privacy.target_delta)
 
 
 def _guarantee(config: Config, header: LedgerHeader, epsilon: Epsilons, refused: str | None = None) -> str:
