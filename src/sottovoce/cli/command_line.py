@@ -31,6 +31,11 @@ COMMANDS = (
         "Print the size of a preset's model, its layers, and the memory that training it needs.",
     ),
     (
+        "import",
+        "importing:import_seed",
+        "Make a seed model from tensors that another program has saved, and list what did not fit.",
+    ),
+    (
         "report",
         "report:report",
         "Write one page about runs: results, privacy, norms per layer, WER per speaker, the convergence bound.",
@@ -57,7 +62,7 @@ COMMANDS = (
 PANELS = {
     "Try it": ("demo",),
     "Get data": ("data",),
-    "Train": ("config", "model", "train", "estimate"),
+    "Train": ("config", "model", "import", "train", "estimate"),
     "Use a model and look at results": ("eval", "transcribe", "report"),
     "Privacy": ("privacy",),
     "Reproduce the paper": ("bench",),

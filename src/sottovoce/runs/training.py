@@ -29,6 +29,7 @@ from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.scoring import evaluate, score
 from sottovoce.files import folder_if_used, only_writer, sha256_of
+from sottovoce.model.importing import token_changes, with_tokens
 from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
 from sottovoce.model.roles import Trainable
 from sottovoce.optim import Optimizer, State
@@ -92,7 +93,7 @@ class OpenRun:
     ) -> "TrainingContext":
         """Return the model, the optimizer's state and the held-out sets for training on these speakers."""
         config = self.resolved.config
-        recogniser = start_model(config, speakers, fresh=not self.run.begun, trainable=trainable)
+        recogniser = start_model(config, speakers, fresh=not self.run.begun, trainable=trainable, say=self.display.say)
         dev = open_held_out("dev", config, speakers, recogniser)
         test = open_held_out("test", config, speakers, recogniser)
         if dev is not None and test is not None:
@@ -297,10 +298,18 @@ def data_hashes(config: Config, run: Run, **populations: Population | None) -> d
     return hashes
 
 
-def start_model(config: Config, data: Population, *, fresh: bool, trainable: Trainable = "all") -> Recogniser:
+def start_model(
+    config: Config,
+    data: Population,
+    *,
+    fresh: bool,
+    trainable: Trainable = "all",
+    say: Callable[[str], None] = lambda message: None,  # noqa: ARG005 - says nothing
+) -> Recogniser:
     """Return the seed model, or a model with random parameters; a resumed run loads its checkpoint later.
 
-    Parameters outside `trainable` are frozen.
+    Parameters outside `trainable` are frozen. Where the data has other tokens than the seed model, output rows of the
+    tokens that both have are kept, new ones are those of a new model, and `say` gets one line about it.
     """
     device = config.hardware.open()
     if config.data.seed_model is None or not fresh:
@@ -312,10 +321,23 @@ def start_model(config: Config, data: Population, *, fresh: bool, trainable: Tra
                 f"{config.data.seed_model} has another shape than model.* of the preset. Choose the preset it was "
                 "trained with, or set model.* to its shape (see `sotto model`)."
             )
-        recogniser = recogniser.with_options(config.model, trainable)
+        recogniser = _with_tokens_of(recogniser, data, config.seed, say).with_options(config.model, trainable)
     recogniser.require_store(data.store)
     config.hardware.speed_up_(recogniser.encoder)
     return recogniser
+
+
+def _with_tokens_of(seed: Recogniser, data: Population, number: int, say: Callable[[str], None]) -> Recogniser:
+    """Return the seed model for the tokens of the data."""
+    wanted = data.store.token_set
+    new, dropped = token_changes(seed.token_set.tokens, wanted.tokens)
+    if new or dropped:
+        less = f"; {len(dropped)} it had are left out: {' '.join(dropped)}" if dropped else ""
+        say(
+            f"The seed model writes {'+'.join(seed.token_set.languages)}, the store {'+'.join(wanted.languages)}: "
+            f"{len(new)} tokens are new, with random output rows ({' '.join(new) or 'none'}){less}."
+        )
+    return with_tokens(seed, wanted, number)
 
 
 def open_held_out(
