@@ -25,7 +25,7 @@ from sottovoce.data.corpora.synthetic import Synthetic
 from sottovoce.data.joining import Joining
 from sottovoce.data.selection import Selection
 from sottovoce.data.splits import as_fraction
-from sottovoce.errors import ConfigError, expectation, nearest
+from sottovoce.errors import ConfigError, expectation, nearest, with_full_stop
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.federated_options import Federated
 from sottovoce.limits import faulty_numbers
@@ -110,6 +110,17 @@ class Config(BaseModel):
     def diagnostics(self) -> bool:
         """Whether a federated run logs and shows figures that are computed from private data."""
         return self.privacy.diagnosed(self.randomness.source)
+
+    def effective(self) -> Tree:
+        """Return what values that are null mean in this configuration, by key, where null is neither off nor absent."""
+        local, meant = self.federated.local, dict[str, Any]()
+        if local.steps is None and local.epochs is None:
+            meant["federated.local.epochs"] = local.passes
+        if self.privacy.diagnostics is None:
+            meant["privacy.diagnostics"] = self.diagnostics
+        if self.participation.weight_total is None and self.participation.population is not None:
+            meant["participation.weight_total"] = self.participation.population
+        return meant
 
     @property
     def public_hash(self) -> str:
@@ -310,7 +321,7 @@ def _explained(error: ValidationError, tree: Tree, sources: Mapping[str, str]) -
     if first["type"] == "missing":
         return f"{key} is required. Give it with --set {key}=..."
     value = "" if isinstance(first["input"], dict | BaseModel) else f"={_shown(first['input'])}"
-    return f"{key}{value}{came_from} is not valid: {expectation(first['msg'])}."
+    return with_full_stop(f"{key}{value}{came_from} is not valid: {expectation(first['msg'])}")
 
 
 def _shown(value: Any) -> str:

@@ -42,6 +42,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def with_full_stop(message: str) -> str:
+    """Return a message that ends a sentence exactly once: a question or a full stop stays as it is."""
+    message = message.rstrip()
+    return message if message.endswith("?") else f"{message.rstrip('.')}."
+
+
 # How pydantic describes a wrong value, and how we do. The first pattern that fits is used.
 _EXPECTED = (
     (r"a valid integer.*", "a whole number"),
@@ -61,7 +67,7 @@ def expectation(message: str) -> str:
     message = message.removeprefix("Value error, ")
     wrong, start, expected = message.partition("Input should be ")
     if wrong or not start:
-        return message
+        return re.sub(r"^Expected\b", "expected", message)
     for pattern, words in _EXPECTED:
         if re.fullmatch(pattern, expected):
             expected = re.sub(pattern, words, expected)

@@ -81,7 +81,7 @@ def test_a_configuration_takes_it_by_kind_and_as_an_instance():
 def test_the_transformer_is_the_kind_of_a_model_that_names_none():
     assert resolve("tiny").config.model.kind == "transformer"
     assert resolve("tiny", parse_setting("model.kind=transformer")).config == resolve("tiny").config
-    with pytest.raises(ConfigError, match=r"model.kind='lstm' .* is not valid: Expected .*gru.* or transformer"):
+    with pytest.raises(ConfigError, match=r"model.kind='lstm' .* is not valid: expected .*gru.* or transformer"):
         resolve("tiny", parse_setting("model.kind=lstm"))
 
 

@@ -23,7 +23,7 @@ from sottovoce.data.corpora import AnyCorpus
 from sottovoce.data.joining import Joining
 from sottovoce.data.preparation import Request
 from sottovoce.data.spelling import REJECT, UnknownLetters
-from sottovoce.errors import ConfigError, nearest
+from sottovoce.errors import ConfigError, expectation, nearest, with_full_stop
 from sottovoce.reading import LARGEST_YAML, read_bounded
 
 SizeName = Literal["paper", "mini"]
@@ -287,8 +287,8 @@ def load_bench(name: str) -> Bench:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        message = f"The benchmark {name} is not valid: {where}: {first['msg']}"
-        raise ConfigError(message if message.endswith("?") else f"{message}.") from None
+        message = f"The benchmark {name} is not valid: {where}: {expectation(first['msg'])}"
+        raise ConfigError(with_full_stop(message)) from None
 
 
 def is_bench(name: str) -> bool:

@@ -22,6 +22,9 @@ class Central(BaseModel):
     micro_batches: int = Field(8, ge=1, le=100_000, description="micro-batches in one step; more processes share them")
     evaluate_every: int = Field(1000, ge=1, description="steps between evaluations on dev")
     checkpoint_every: int = Field(1000, ge=1, description="steps between checkpoints")
+    patience: int | None = Field(
+        None, ge=1, description="evaluations on dev without a lower WER that end training; null: it goes on"
+    )
     layer_norms_every: int | None = Field(
         None, ge=1, description="steps between records of gradient norms per layer; null: none"
     )

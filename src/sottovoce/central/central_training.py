@@ -16,18 +16,21 @@ from sottovoce.config import Resolved
 from sottovoce.data.population import Population
 from sottovoce.data.store import Store
 from sottovoce.distributed import Group
-from sottovoce.errors import DataError
+from sottovoce.errors import ConfigError, DataError
 from sottovoce.features.logmel import FRAMES_PER_SECOND
 from sottovoce.runs.display import MakeDisplay
+from sottovoce.runs.documents import Result
 from sottovoce.runs.stop import Stop
 from sottovoce.runs.training import OpenRun, Training, TrainingContext, data_hashes, open_run
 
 # Settings that may differ when a run resumes: none of them changes the steps already taken.
 MAY_CHANGE = (
     *("central.steps", "central.max_minutes", "central.evaluate_every", "central.checkpoint_every"),
-    *("central.layer_norms_every", "data.test", "data.seed_model", "about", "corpus", "joining"),
+    *("central.patience", "central.layer_norms_every", "data.test", "data.seed_model", "about", "corpus", "joining"),
     *("users", "batching", "participation", "privacy", "randomness", "federated"),  # of federated training
 )
+
+SHORTER = "set fewer central.steps, a limit central.max_minutes, or central.patience to stop once dev stays as it is"
 
 
 def train_central(
@@ -42,18 +45,39 @@ def _train(opened: OpenRun) -> None:
     config = opened.resolved.config
     train = opened.speakers()
     context = opened.prepare(train, optimizer=config.central.optimizer, steps=config.central.steps)
+    if config.central.patience is not None and context.dev is None:
+        raise ConfigError("central.patience counts evaluations on dev. Give a dev set with --dev.")
     training = Training.begin(
         context,
         may_change=MAY_CHANGE,
         data=data_hashes(config, context.run, train=train, dev=context.dev),
+        shorter=SHORTER,
+        patience=config.central.patience,
         max_minutes=config.central.max_minutes,
         exact=False,
     )
+    training.forget_result()
     with closing(training.log):
         _take_steps(training, train)
         training.finish()
     if not context.stop.interrupted:
-        training.record_evaluations()
+        _conclude(training)
+
+
+def _conclude(training: Training) -> None:
+    """Evaluate on dev and test, speaker by speaker, and write the result (rank 0)."""
+    context, progress = training.context, training.progress
+    evaluations = training.record_evaluations()
+    if not context.group.leads:
+        return
+    early = "by central.patience" if training.stalled else "by central.max_minutes"
+    Result(
+        steps=progress.step,
+        dev_wer=progress.last_wer,
+        best_dev_wer=progress.best_wer,
+        test=evaluations["test"].total if "test" in evaluations else None,
+        stopped=early if progress.step < context.steps else None,
+    ).write(context.run.path)
 
 
 def _take_steps(training: Training, train: Population) -> None:
@@ -74,7 +98,7 @@ def _take_steps(training: Training, train: Population) -> None:
     with closing(preparing.steps(remaining, prefetch=prefetch_pays(device))) as steps:
         since = time.monotonic()  # waiting for a step that is not ready counts
         for step in steps:
-            if training.stop.agreed(group):
+            if training.stalled or training.stop.agreed(group):
                 return
             figures = _take_step(context, store, step)
             audio = sum(int(store.frames_of(part).sum()) for part in step.micro) / FRAMES_PER_SECOND

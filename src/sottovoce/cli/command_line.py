@@ -10,8 +10,9 @@ import typer.main
 from typer.core import TyperGroup
 
 from sottovoce.cli.console import note, safe, stderr
+from sottovoce.cli.help_texts import make_plain
 from sottovoce.cli.lazy_command import MARKUP, LazyCommand
-from sottovoce.errors import ConfigError, SottoError, expectation, out_of_memory
+from sottovoce.errors import ConfigError, SottoError, expectation, nearest, out_of_memory, with_full_stop
 from sottovoce.version import VERSION
 
 # Name, place, and the first paragraph of the help; tests/cli/test_cli.py compares it with the command's own.
@@ -32,6 +33,11 @@ COMMANDS = (
         "Print the size of a preset's model, its layers, and the memory that training it needs.",
     ),
     (
+        "import",
+        "importing:import_seed",
+        "Make a seed model from tensors that another program has saved, and list what did not fit.",
+    ),
+    (
         "report",
         "report:report",
         "Write one page about runs: results, privacy, norms per layer, WER per speaker, the convergence bound.",
@@ -46,18 +52,29 @@ COMMANDS = (
         "estimate:estimate",
         "Estimate a federated run: parameters, FLOPs, memory, traffic, GPU-hours. Nothing is trained.",
     ),
-    ("data", "data:app", "Corpora, stores and populations."),
-    ("config", "config:app", "Presets and the configuration they resolve to."),
-    ("train", "train:app", "Train recognisers."),
+    ("data", "data:app", "Turn corpora into stores; split, merge, count and inspect their speakers."),
+    ("config", "config:app", "Show the presets, and every setting that a preset resolves to."),
+    ("train", "train:app", "Train a recogniser: on all data together, or on users who keep their audio."),
     ("privacy", "privacy:app", "Account for privacy: epsilon, plans, claims, and what a run's ledger proves."),
     ("bench", "bench:app", "Reproduce the paper's results, in its size or in miniature."),
 )
+
+# The first screen: what one wants to do, and the commands for it, in this order. A command that is in no panel comes
+# first, under "Commands".
+PANELS = {
+    "Try it": ("demo",),
+    "Get data": ("data",),
+    "Train": ("config", "model", "import", "train", "estimate"),
+    "Use a model and look at results": ("eval", "transcribe", "report"),
+    "Privacy": ("privacy",),
+    "Reproduce the paper": ("bench",),
+}
 
 _app = typer.Typer(
     name="sotto",
     help="Federated learning with user-level differential privacy for speech recognition.",
     no_args_is_help=True,
-    add_completion=False,
+    epilog="`sotto COMMAND --help` says more, with an example. `sotto --install-completion` lets Tab complete them.",
     rich_markup_mode=MARKUP,
 )
 
@@ -88,9 +105,14 @@ def _options(
 
 def command_line() -> TyperGroup:
     """Return the command `sotto` with all its commands, none of which is imported yet."""
-    group = typer.main.get_group(_app)
-    for name, place, about in COMMANDS:
-        group.add_command(LazyCommand(name, place, about))
+    group = typer.main.get_command(_app)
+    if not isinstance(group, TyperGroup):
+        raise TypeError("a Typer with a callback is a group")
+    panels = {name: panel for panel, names in PANELS.items() for name in names}
+    order = {name: place for place, name in enumerate(panels)}
+    for name, place, about in sorted(COMMANDS, key=lambda command: order.get(command[0], -1)):
+        group.add_command(LazyCommand(name, place, about, panels.get(name)))
+    make_plain(group)
     return group
 
 
@@ -140,8 +162,11 @@ def _usage_error(error: typer.TyperException) -> int:
     if "\n" in message.strip():  # the help of a command group, given without a command
         typer.echo(safe(message), err=True)
     elif message:  # where typer has printed the help itself, nothing is left to say
+        wrong, resembling = getattr(error, "option_name", ""), getattr(error, "possibilities", None)
+        if resembling:  # of an unknown option
+            message = f"{error.message}.{nearest(wrong, resembling)}"
         where, colon, reason = message.partition(": ")
-        message = f"{where}{colon}{expectation(reason)}".rstrip(".") + "."
+        message = with_full_stop(f"{where}{colon}{expectation(reason)}")
         hint = f" See `{context.command_path} --help`." if context else ""
         note(f"error: {message}{hint}")
     return error.exit_code

@@ -1,19 +1,30 @@
 """sotto config: the presets, and the configuration that each resolves to."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sottovoce.cli.arguments import AsJson
-from sottovoce.cli.console import print_json, print_table
+from sottovoce.cli.console import note, print_json, print_table
 
 if TYPE_CHECKING:
     from sottovoce.config import Layer, Resolved
 
 app = typer.Typer(no_args_is_help=True)
 
-Preset = Annotated[str, typer.Argument(metavar="PRESET", help="A built-in preset or a YAML file.")]
+
+def _preset_names(incomplete: str) -> list[str]:
+    """Return the presets that Tab completes a word to."""
+    from sottovoce.config import preset_names
+
+    return [name for name in preset_names() if name.startswith(incomplete)]
+
+
+Preset = Annotated[
+    str,
+    typer.Argument(metavar="PRESET", help="A built-in preset or a YAML file.", autocompletion=_preset_names),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one value: batching.seconds=60."),
@@ -51,18 +62,27 @@ def show(
 ) -> None:
     """Print the resolved configuration of PRESET, and where each value came from.
 
+    Where null stands for another value, that value is shown, too.
+
     Example: sotto config show tiny --set federated.central_steps=100
     """
     resolved = configured(preset, settings)
-    meanings = resolved.meanings()
+    meanings, effective = resolved.meanings(), resolved.config.effective()
     if as_json:
         sources = {key: source for key, _, source in resolved.rows()}
         document = {"preset": preset, "config": resolved.config.model_dump(mode="json"), "sources": sources}
-        print_json(document | {"meanings": meanings})
+        print_json(document | {"meanings": meanings, "effective": effective})
     else:
         last = "meaning" if meaning else "source"
         rows = [
-            [key, "null" if value is None else str(value), meanings.get(key, "") if meaning else source]
+            [key, _shown(value, effective.get(key)), meanings.get(key, "") if meaning else source]
             for key, value, source in resolved.rows()
         ]
         print_table("", ["key", "value", last], rows, text_columns=3)
+        note(f"In federated training, users train {resolved.config.federated.local.described} in every central step.")
+
+
+def _shown(value: Any, effective: Any) -> str:
+    """Return a value as the table shows it; with what null means where it stands for another value."""
+    meant = "" if effective is None else f" (in effect: {effective})"
+    return f"null{meant}" if value is None else str(value)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from sottovoce.data.corpora.spec import CorpusSpec
-from sottovoce.errors import ConfigError, expectation
+from sottovoce.errors import ConfigError, expectation, with_full_stop
 
 Spec = TypeVar("Spec", bound=CorpusSpec)
 Command = Callable[..., None]
@@ -48,7 +48,7 @@ def takes_corpus(spec: type[CorpusSpec], *, arguments: Collection[str] = ()) -> 
 def _parameter(name: str, field: FieldInfo, positional: bool) -> inspect.Parameter:
     """Return the command's parameter for a field."""
     description, kind = field.description or "", field.annotation
-    text = f"{description[:1].upper()}{description[1:]}."
+    text = with_full_stop(_capitalised(description))
     default = inspect.Parameter.empty if field.is_required() else field.get_default()
     if _has_several_values(field):
         text, kind = f"{text} Repeat for several.", list[str]
@@ -59,6 +59,12 @@ def _parameter(name: str, field: FieldInfo, positional: bool) -> inspect.Paramet
         typer.Argument(metavar=name.upper(), help=text) if positional else typer.Option(_flag(name, field), help=text)
     )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+
+
+def _capitalised(description: str) -> str:
+    """Return a description that begins with a capital, unless its first word is a value: "everyday: ..."."""
+    first, _, _ = description.partition(" ")
+    return f"{description[:1].upper()}{description[1:]}" if first.isalpha() else description
 
 
 def _flag(name: str, field: FieldInfo) -> str:
@@ -78,4 +84,5 @@ def _validated(spec: type[Spec], values: dict[str, Any]) -> Spec:
         first = error.errors()[0]
         name = str(first["loc"][0])
         flag = _flag(name, spec.model_fields[name])
-        raise ConfigError(f"{flag} {first['input']!r} is not valid: {expectation(first['msg'])}.") from None
+        message = f"{flag} {first['input']!r} is not valid: {expectation(first['msg'])}"
+        raise ConfigError(with_full_stop(message)) from None

@@ -7,6 +7,7 @@ import typer.main
 from typer.core import TyperCommand
 
 from sottovoce.cli.bounded_numbers import bound_numbers
+from sottovoce.cli.help_texts import make_plain
 
 MARKUP: Final = "markdown"  # of all help texts; it joins the lines of a paragraph
 
@@ -19,9 +20,9 @@ class LazyCommand(TyperCommand):
     here.
     """
 
-    def __init__(self, name: str, place: str, about: str) -> None:
-        """Note where the command is."""
-        super().__init__(name, help=about, rich_markup_mode=MARKUP)
+    def __init__(self, name: str, place: str, about: str, panel: str | None = None) -> None:
+        """Note where the command is, and the panel of the list of commands that shows it."""
+        super().__init__(name, help=about, rich_markup_mode=MARKUP, rich_help_panel=panel)
         self._name, self._place = name, place
 
     def load(self) -> Any:
@@ -33,7 +34,9 @@ class LazyCommand(TyperCommand):
             parent.add_typer(target, name=self._name, help=self.help)
         else:
             parent.command(self._name)(target)
-        return bound_numbers(typer.main.get_group(parent).commands[self._name])
+        command = bound_numbers(typer.main.get_group(parent).commands[self._name])
+        make_plain(command)
+        return command
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Load the command and let it parse the words after its name; the context leads to the loaded command."""

@@ -8,6 +8,7 @@ import typer
 from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
 from sottovoce.cli.config import Preset, Settings, configured
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json
+from sottovoce.cli.dry_run import show_dry_run
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.processes import start_worker_server
 
@@ -50,6 +51,13 @@ WandbFolder = Annotated[
         "--wandb", metavar="FOLDER", help="Also write the public figures there, as an offline log of Weights & Biases."
     ),
 ]
+Rehearse = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Measure a few users or batches; print local work, time, epsilon and disk of the run. Write nothing.",
+    ),
+]
 WandbPrivate = Annotated[bool, typer.Option("--wandb-private", help="With --wandb: the private figures, too.")]
 
 
@@ -65,6 +73,7 @@ def central(
     workers: Workers = ALL_CORES,
     wandb: WandbFolder = None,
     wandb_private: WandbPrivate = False,
+    dry_run: Rehearse = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on all data together: a seed model, or the bound that federated learning is compared with.
@@ -81,6 +90,9 @@ def central(
 
     given = data_layers(train=train, dev=dev, test=test, seed_model=seed_model)
     resolved = configured(preset, settings, *given)
+    if dry_run:
+        show_dry_run("central", resolved, run, workers, as_json=as_json)
+        return
     trained = train_central(resolved, run, workers=workers, display=TrainingDisplay)
     limit = resolved.config.central.max_minutes
     _report(trained, resolved, resolved.config.central.steps, max_minutes=limit, as_json=as_json)
@@ -99,6 +111,7 @@ def federated(
     workers: Workers = ALL_CORES,
     wandb: WandbFolder = None,
     wandb_private: WandbPrivate = False,
+    dry_run: Rehearse = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on users who keep their audio: local SGD, clipping, exact sums, noise, a server optimizer.
@@ -107,6 +120,8 @@ def federated(
     preset that describes a corpus and numbers of dev and test speakers makes that corpus in RUN/corpus.
 
     Example: sotto train federated quick --run runs/quick
+
+    Example: sotto train federated tiny --run runs/mine --train stores/mine --set participation.population=500 --dry-run
     """
     _require_wandb(wandb, private=wandb_private)
     start_worker_server(workers, PRELOADING)
@@ -116,6 +131,9 @@ def federated(
 
     given = data_layers(train=train, dev=dev, test=test, seed_model=seed_model)
     resolved = configured(preset, settings, *given)
+    if dry_run:
+        show_dry_run("federated", resolved, run, workers, as_json=as_json)
+        return
     with ProgressDisplay() as progress:
         resolved = with_own_corpus(resolved, run, workers, progress)
     trained = train_federated(resolved, run, workers=workers, display=TrainingDisplay)
@@ -192,9 +210,12 @@ def _best_place(run: "Run", last: int) -> str:
 def _reason(run: "Run", max_minutes: float | None) -> str:
     """Say why a training ended before its last step, and how to train on."""
     result, checkpoint = run.result, run.checkpoint
-    if result is not None and result.stopped is not None:
-        return f"It was stopped {result.stopped}: the next step would spend more."
-    # At its time limit a central run is evaluated; after a signal it is not.
-    if max_minutes is not None and checkpoint is not None and checkpoint.evaluated == checkpoint.step:
-        return f"The time limit central.max_minutes={max_minutes:g} is reached: raise it to train on."
+    if result is not None and result.stopped is not None and checkpoint is not None:
+        limit = "" if max_minutes is None else f"={max_minutes:g}"
+        reasons = {
+            "by privacy.budget": "It was stopped by privacy.budget: the next step would spend more.",
+            "by central.max_minutes": f"The time limit central.max_minutes{limit} is reached: raise it to train on.",
+        }
+        stale = f"{counted(checkpoint.since_best or 0, 'evaluation')} on dev brought no lower WER"
+        return reasons.get(result.stopped, f"It was stopped {result.stopped}: {stale}.")
     return "It was asked to stop: run the same command again to resume."

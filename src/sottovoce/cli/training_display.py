@@ -7,10 +7,11 @@ lines come at fixed steps, not at fixed times.
 import time
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sottovoce.cli.console import note, stderr
 from sottovoce.privacy.accounting import rounded_up, short_exponents
+from sottovoce.runs.pace import duration
 
 if TYPE_CHECKING:
     from sottovoce.runs.display import Status
@@ -36,7 +37,6 @@ class TrainingDisplay:
         )
         self._task = self._bar.add_task("", total=None)
         self._said = time.monotonic()
-        self._first: tuple[int, float] | None = None
         self._bar.start()
 
     def __call__(self, status: "Status") -> None:
@@ -44,15 +44,14 @@ class TrainingDisplay:
         wer = "" if status.wer is None else f"WER {100 * status.wer:.2f} %"
         loss = "" if status.loss is None else f"loss {status.loss:.3f}"
         epsilon = "" if status.epsilon is None else f"epsilon {short_exponents(rounded_up(status.epsilon))}"
-        text = "  ".join(part for part in (loss, wer, epsilon, status.speed) if part)
+        left = f"{duration(status.seconds_left)} left" if status.timed and status.seconds_left else ""
+        text = "  ".join(part for part in (loss, wer, epsilon, status.speed, left) if part)
         if status.timed and len(self._bar.columns) == _UNTIMED_COLUMNS:
-            self._bar.columns = (*self._bar.columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+            self._bar.columns = (*self._bar.columns, TimeElapsedColumn())
         self._bar.update(self._task, completed=status.step, total=status.steps, description=text)
         now = time.monotonic()
-        self._first = self._first or (status.step, now)
         if not stderr.is_terminal and self._is_due(status, now):
-            left = self._left(status, now) if status.timed else ""
-            note(f"{self._label} {status.step} of {status.steps}: {text}{left}")
+            note(f"{self._label} {status.step} of {status.steps}: {text}")
             self._said = now
 
     def _is_due(self, status: "Status", now: float) -> bool:
@@ -60,16 +59,6 @@ class TrainingDisplay:
         if status.timed:
             return now - self._said >= _LOG_SECONDS or status.step == status.steps
         return status.step * _LOG_LINES // status.steps > (status.step - 1) * _LOG_LINES // status.steps
-
-    def _left(self, status: "Status", now: float) -> str:
-        """Return the time that is left, at the pace since the first step and within a limit on the time."""
-        step, began = self._first or (status.step, now)
-        done, left = status.step - step, status.steps - status.step
-        if done <= 0 or left <= 0:
-            return ""
-        seconds = (now - began) / done * left
-        allowed = seconds if status.seconds_allowed is None else status.seconds_allowed
-        return f"  {round(min(seconds, allowed))} s left"
 
     def say(self, message: str) -> None:
         """Print a message above the line."""

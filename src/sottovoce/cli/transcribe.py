@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sottovoce.cli.arguments import ALL_CORES, Workers
-from sottovoce.cli.console import ProgressDisplay, counted, note, stderr, stdout
+from sottovoce.cli.console import ProgressDisplay, counted, note, safe, stderr, stdout
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.transcript_formats import TranscriptFormat, TranscriptStream, as_document
 from sottovoce.files import make_folder, written_whole
@@ -186,4 +186,4 @@ def _print(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     else:
-        (stderr if stderr.is_terminal else stdout).print(text, soft_wrap=True, markup=False, end="")
+        (stderr if stderr.is_terminal else stdout).print(safe(text), soft_wrap=True, markup=False, end="")

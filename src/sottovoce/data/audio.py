@@ -77,7 +77,7 @@ def _faults_of(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise BadAudio(Reason.MISSING_FILE, str(path)) from None
     except (soundfile.SoundFileError, PermissionError, IsADirectoryError) as error:
-        raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {_one_line(error)}") from None
+        raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {reason_unread(path, error)}") from None
 
 
 def _announced(file: soundfile.SoundFile) -> int | None:
@@ -141,5 +141,15 @@ def at_16_khz(samples: Samples, rate: int, path: Path) -> Samples:
     return resampled
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+def reason_unread(path: Path, error: Exception) -> str:
+    """Return why a file was not decoded, in a few words without its path and without a full stop.
+
+    Where the file cannot even be opened, libsndfile only says "System error"; the system itself says more.
+    """
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as cause:
+        return cause.strerror or type(cause).__name__
+    words = getattr(error, "error_string", None) or str(error)
+    return " ".join(words.split()).rstrip(".")

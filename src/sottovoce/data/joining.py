@@ -39,7 +39,7 @@ class Joining(BaseModel):
     @model_validator(mode="after")
     def _in_order(self) -> "Joining":
         if self.least > self.most:
-            raise ValueError(f"Expected least={self.least} <= most={self.most}.")
+            raise ValueError(f"Expected least={self.least} <= most={self.most}")
         return self
 
     @classmethod

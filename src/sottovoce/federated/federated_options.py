@@ -39,6 +39,14 @@ class Local(BaseModel):
         """The number of epochs, where local work is counted in epochs; 10 by default, as in the paper."""
         return 10 if self.epochs is None else self.epochs
 
+    @property
+    def described(self) -> str:
+        """The local work of a user in one central step, in words."""
+        if self.steps is not None:
+            return f"{self.steps} local step{'s' * (self.steps != 1)}"
+        given = "" if self.epochs is not None else ", the default where neither steps nor epochs are set"
+        return f"{self.passes} local epoch{'s' * (self.passes != 1)} (passes over all their audio{given})"
+
 
 def _as_names(value: Any) -> Trainable:
     """Accept `all`, a name and a list of names."""
@@ -70,3 +78,6 @@ class Federated(BaseModel):
     central_steps: int = Field(2000, ge=1, le=100_000_000, description="T, the number of central steps")
     evaluate_every: int = Field(100, ge=1, description="central steps between evaluations on dev")
     checkpoint_every: int = Field(10, ge=1, description="central steps between checkpoints")
+    patience: int | None = Field(
+        None, ge=1, description="evaluations on a public dev set without a lower WER that end training; null: none"
+    )

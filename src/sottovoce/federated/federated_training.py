@@ -5,7 +5,6 @@ resumes. With seeded randomness it then ends with the same bits as a run that wa
 workers.
 """
 
-import math
 import time
 from contextlib import closing
 from pathlib import Path
@@ -16,20 +15,18 @@ from sottovoce.data.population import Population
 from sottovoce.distributed import Group
 from sottovoce.errors import PrivacyError
 from sottovoce.federated.aggregator import AggregatorContext, MakeAggregator
-from sottovoce.federated.client import Client
 from sottovoce.federated.engine import Engine
+from sottovoce.federated.preparing import Prepared, shorter
 from sottovoce.federated.process_aggregator import ProcessAggregator
-from sottovoce.federated.seed import SeedModel, describe_seed_model
-from sottovoce.privacy.accounting import Pld, delta_caution, pld, rdp, rounded_up
+from sottovoce.federated.seed import SeedModel
+from sottovoce.privacy.accounting import Pld, delta_caution, pld, rounded_up
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, read_ledger, require_same_mechanism
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.ledger_lines import RunEnd
-from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import NoiseState
 from sottovoce.privacy.population_ledger import PopulationLedger, place_beside
 from sottovoce.privacy.population_notes import population_notes
-from sottovoce.randomness import stream
 from sottovoce.runs.display import MakeDisplay
 from sottovoce.runs.documents import Checkpoint, Result
 from sottovoce.runs.folder import LAST, Run
@@ -46,6 +43,7 @@ MAY_CHANGE = (
         "privacy.budget",
         "privacy.ledger",
         "privacy.diagnostics",
+        "federated.patience",
         "about",
         "corpus",
         "joining",
@@ -71,37 +69,21 @@ def train_federated(
 
 
 def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
+    prepared = Prepared.of(opened)
     config, run, options = opened.resolved.config, opened.run, opened.resolved.config.federated
-    speakers = opened.speakers()
-    users = speakers.iid(config.seed) if config.users.iid else speakers
-    context = opened.prepare(
-        speakers, optimizer=options.optimizer, steps=options.central_steps, trainable=options.trainable
-    )
-    mechanism = Mechanism(
-        config.privacy,
-        config.participation,
-        context.recogniser.flat.partition(options.partition),
-        config.randomness.source,
-    )
-    _require_possible(mechanism, users)
-    seed_model = SeedModel("") if run.begun else describe_seed_model(config, speakers)
+    context, speakers, users = prepared.context, prepared.speakers, prepared.users
     population = _open_population(config, users) if context.group.leads else None
-    header = LedgerHeader.of(
-        mechanism,
-        unit=users.unit,
-        seed_model=seed_model.description,
-        config_hash=config.public_hash,
-        earlier=seed_model.earlier,
-        population_ledger=None if population is None else population.id,
-    )
+    header = prepared.header(None if population is None else population.id)
     if context.group.leads:
         require_same_mechanism(run.path / LEDGER_FILE, header)
         _require_marked(run)
-        _require_sum(config, header, population, seed_model)
+        _require_sum(config, header, population, prepared.seed_model)
     training = Training.begin(
         context,
         may_change=MAY_CHANGE,
         data=data_hashes(config, run, users=users, dev=context.dev),
+        shorter=shorter(options),
+        patience=options.patience,
         timed=False,
         events=config.diagnostics,
     )
@@ -109,10 +91,11 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
     with closing(training.log):
         if population is not None:
             training.ledger = _open_ledger(training, header, population, speakers)
-        engine = _make_engine(training, mechanism, users, header, make_aggregator)
+        engine = _make_engine(training, prepared, header, make_aggregator)
         within_budget = _take_steps(training, engine)
         training.finish()
-        if training.progress.step >= context.steps or not within_budget:
+        ended = training.progress.step >= context.steps or not within_budget
+        if ended or (training.stalled and not context.stop.interrupted):
             _conclude(training)
 
 
@@ -158,8 +141,7 @@ def _open_ledger(training: Training, header: LedgerHeader, population: Populatio
         population=population,
         users=users.speakers,
     )
-    if training.progress.step < config.federated.central_steps:
-        (run.path / Result.FILE).unlink(missing_ok=True)
+    training.forget_result()
     return ledger
 
 
@@ -180,27 +162,20 @@ def _say_first(training: Training, users: int) -> None:
 
 
 def _make_engine(
-    training: Training,
-    mechanism: Mechanism,
-    users: Population,
-    header: LedgerHeader,
-    make_aggregator: MakeAggregator,
+    training: Training, prepared: Prepared, header: LedgerHeader, make_aggregator: MakeAggregator
 ) -> Engine:
     """Write the guarantee into the metrics, and return the engine as the last checkpoint left it."""
     context, done = training.context, training.progress.step
-    config, run = context.resolved.config, context.run
+    config, run, users, mechanism = context.resolved.config, context.run, prepared.users, prepared.mechanism
     begun = header if training.ledger is None else training.ledger.header  # a resumed run keeps the header it has
     planned = Epsilons(rdp=begun.epsilon({1: config.federated.central_steps}))
     line: dict[str, Any] = {"guarantee": _guarantee(config, begun, planned)}
     if config.diagnostics and len(users) != mechanism.population:
         line["not_private"] = {"users": len(users)}
     training.log.write(done, line)
-    client = Client(
-        *(users.store, config.batching, config.federated.local, config.specaugment, config.seed),
-        partition=config.federated.partition,
-    )
+    aggregating = AggregatorContext(context.group, users, context.recogniser, prepared.client, mechanism, training.stop)
     engine = Engine(
-        make_aggregator(AggregatorContext(context.group, users, context.recogniser, client, mechanism, training.stop)),
+        make_aggregator(aggregating),
         context.recogniser,
         mechanism,
         config.federated.optimizer,
@@ -223,16 +198,6 @@ def _resume_noise(run: Run, engine: Engine, done: int) -> None:
     if kept:
         device = engine.theta.device
         engine.noise_state = NoiseState({name: vector.to(device) for name, vector in kept.items()})
-
-
-def _require_possible(mechanism: Mechanism, users: Population) -> None:
-    """Raise every error that would stop the first step, before anything is written."""
-    _ = mechanism.clip_norms
-    mechanism.draw_cohort(len(users), stream(0, "trial"))
-    mechanism.require_range(math.ceil(mechanism.cohort_size + 6 * math.sqrt(mechanism.cohort_size)))
-    mechanism.require_small_delta()
-    if mechanism.privacy.void is None:
-        rdp(mechanism.spent(1), mechanism.privacy.target_delta)
 
 
 def _guarantee(config: Config, header: LedgerHeader, epsilon: Epsilons, refused: str | None = None) -> str:
@@ -262,7 +227,7 @@ def _take_steps(training: Training, engine: Engine) -> bool:
     done = training.progress.step
     if done > 0 and done % options.evaluate_every == 0 and training.progress.evaluated != done:
         training.evaluate()
-    while done < options.central_steps and not engine.stopping:
+    while done < options.central_steps and not engine.stopping and not training.stalled:
         if config.privacy.budget is not None and not group.from_leader(ledger is None or ledger.may_release(done)):
             return False
         started = time.monotonic()
@@ -307,9 +272,16 @@ def _conclude(training: Training) -> None:
         releases=ledger.releases,
         epsilon_rdp=spent.rdp,
         epsilon_pld=spent.pld,
-        stopped="by privacy.budget" if progress.step < config.federated.central_steps else None,
+        stopped=_stopped(training),
         guarantee=_guarantee(config, ledger.header, spent, tight.reason),
     ).write(context.run.path)
+
+
+def _stopped(training: Training) -> str | None:
+    """Return why a run ended before its last step; None after the last one."""
+    if training.progress.step >= training.context.steps:
+        return None
+    return "by federated.patience" if training.stalled else "by privacy.budget"
 
 
 def _tight_epsilon(config: Config, ledger: Ledger) -> Pld:

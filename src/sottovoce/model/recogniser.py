@@ -160,6 +160,15 @@ def saved_partition(path: Path, name: PartitionName, trainable: Trainable = "all
     return encoder_partition(encoder, name, trainable)
 
 
+def saved_tokens(metadata: dict[str, str]) -> list[str] | None:
+    """Return the tokens that the metadata of a model file name; None where it was not saved by Sottovoce."""
+    try:
+        tokens = json.loads(metadata.get(_METADATA, "null"))["tokens"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return None
+    return tokens if isinstance(tokens, list) and all(isinstance(token, str) for token in tokens) else None
+
+
 def _options(description: dict[str, Any], path: Path) -> EncoderOptions:
     """Return the encoder's options that a model file holds."""
     model = description.get("model")

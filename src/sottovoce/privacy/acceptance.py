@@ -9,7 +9,9 @@ from typing import Literal
 
 from sottovoce.errors import PrivacyError
 
-Acceptance = Literal["same_names", "same_audio", "unknown_seed_model", "other_users", "large_delta", "unprotected_runs"]
+Acceptance = Literal[
+    "same_names", "same_audio", "unknown_seed_model", "other_users", "large_delta", "unprotected_runs", "public_dev"
+]
 
 SENTENCES: Mapping[Acceptance, str] = {
     "same_names": "speakers of equal names in different stores are different people",
@@ -17,6 +19,7 @@ SENTENCES: Mapping[Acceptance, str] = {
     "unknown_seed_model": "the seed model's speakers could not be compared with the users, and are other people",
     "large_delta": "delta is not below 1/K, so that this epsilon promises little",
     "unprotected_runs": "other runs used these users, and the budget does not cover what they reveal",
+    "public_dev": "dev is public speech of people who are no users, so that it may decide when the run ends",
     "other_users": "the users of the private run that the seed model comes from are other people",
 }
 

@@ -167,7 +167,8 @@ def claim_at(
 
     A delta that is not below 1/K is refused, unless `large_delta` is accepted.
     """
-    releases = account.releases if central_steps is None else central_steps
+    made = max(account.releases, account.header.planned_steps or 0)
+    releases = made if central_steps is None else central_steps
     _ = account.spent  # raises without a guarantee
     if account.header.earlier:
         raise PrivacyError(f"{account.run} starts from a private run on the same users: claim at other sizes for both.")
@@ -290,7 +291,7 @@ def _mechanism(account: Account) -> str:
         f"Sum divided by {_number(header.divisor)}, public; weights: {_weights(header)}.",
         f"Noise: {header.noise_mechanism.name.capitalize()}, once per release, sigma_dp = {_number(header.sigma_dp)} "
         f"(std of the average in units of C), z = {_number(header.z)} times what one user can change; {header.noise}.",
-        f"Composition: {account.releases} releases of this mechanism, adaptively chosen.",
+        f"Composition: {account.releases} releases of this mechanism, adaptively chosen.{_planned(header)}",
         *(
             f"Before: {run.releases} releases by a private run that the seed model comes from, with z = "
             f"{_number(run.z)} and q = {_number(run.sampling_prob)}; they are part of every epsilon here."
@@ -303,6 +304,15 @@ def _mechanism(account: Account) -> str:
     for change in account.content.changes:
         lines.append(f"Later: {', '.join(f'{key} {value}' for key, value in change.line().items())}.")
     return "".join(f"- {line}\n" for line in lines)
+
+
+def _planned(header: LedgerHeader) -> str:
+    if header.planned_steps is None:
+        return ""
+    return (
+        f" Dev decides when the run ends, by looking at releases: every epsilon counts all {header.planned_steps} "
+        "planned steps."
+    )
 
 
 def _weights(header: LedgerHeader) -> str:

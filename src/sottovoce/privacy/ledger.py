@@ -75,7 +75,7 @@ class LedgerContent:
             z=header.z,
             noise=header.noise,
             sampler_epsilon=header.sampler_epsilon,
-            repetitions=dict(self.charges.repetitions),
+            repetitions=dict(header.counted(self.charges.repetitions)),
             noise_mechanism=header.noise_mechanism,
         )
 

@@ -90,6 +90,7 @@ class LedgerHeader(BaseModel):
     accepted: tuple[Acceptance, ...] = ()  # what the operator stated; left out of the file where it is nothing
     earlier: tuple[EarlierRun, ...] = ()  # runs on the same users that the seed model comes from; left out likewise
     population_ledger: str | None = None  # the id of the ledger that all runs on these users share; left out likewise
+    planned_steps: int | None = None  # where releases decide when the run ends: all of these count; left out likewise
     run_id: str | None = None  # random: tells secure runs with equal settings apart; copies of a run share it
 
     @classmethod
@@ -102,6 +103,7 @@ class LedgerHeader(BaseModel):
         config_hash: str,
         earlier: tuple[EarlierRun, ...] = (),
         population_ledger: str | None = None,
+        planned_steps: int | None = None,
     ) -> "LedgerHeader":
         """Describe a mechanism, and what its releases protect."""
         privacy, participation = mechanism.privacy, mechanism.participation
@@ -135,6 +137,7 @@ class LedgerHeader(BaseModel):
             accepted=privacy.accept,
             earlier=earlier,
             population_ledger=population_ledger,
+            planned_steps=planned_steps if guaranteed else None,
             run_id=secrets.token_hex(16) if mechanism.source == "secure" else None,
         )
 
@@ -152,7 +155,8 @@ class LedgerHeader(BaseModel):
         written = self.model_dump(mode="json")
         if self.noise_mechanism == Gaussian():
             del written["noise_mechanism"]
-        empty = [key for key in ("accepted", "earlier", "population_ledger", "run_id") if not written[key]]
+        optional = ("accepted", "earlier", "population_ledger", "planned_steps", "run_id")
+        empty = [key for key in optional if not written[key]]
         for key in empty:
             del written[key]
         return written
@@ -171,7 +175,16 @@ class LedgerHeader(BaseModel):
         """Return what this run's own releases cost; raise where there is no guarantee."""
         if self.adjacency is None:
             raise PrivacyError(f"There is no epsilon: {self.guarantee.removeprefix('none: ')}.")
-        return cost(self, repetitions)
+        return cost(self, self.counted(repetitions))
+
+    def counted(self, repetitions: Repetitions) -> Repetitions:
+        """Return the releases that count: those made, and where releases decide when the run ends, all planned ones.
+
+        An end that is chosen by looking at releases depends on the users. Only the cost of all steps that might have
+        been taken bounds what such a run reveals.
+        """
+        missing = (self.planned_steps or 0) - sum(repetitions.values())
+        return {**repetitions, 1: repetitions.get(1, 0) + missing} if repetitions and missing > 0 else repetitions
 
     def spent_on(self, repetitions: Repetitions) -> Spent:
         """Return what the run has spent: on its own releases, and on those of the runs its seed model comes from."""

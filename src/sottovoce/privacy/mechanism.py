@@ -30,7 +30,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from sottovoce.data.cohort import draw_cohort
-from sottovoce.errors import ConfigError, PrivacyError, expectation
+from sottovoce.errors import ConfigError, PrivacyError, expectation, with_full_stop
 from sottovoce.memory import parts
 from sottovoce.model.partition import Partition, make_partition
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Spent
@@ -270,5 +270,8 @@ def plain_mechanism(
         participation = Participation(population=population, cohort_size=cohort_size, sampling=sampling)
         privacy = Privacy(clip_norm=1.0, clipping="global", sigma_dp=sigma_dp, noise=noise or Gaussian())
     except ValidationError as error:
-        raise ConfigError(expectation(error.errors()[0]["msg"]) + ".") from None
+        first = error.errors()[0]
+        key = "".join(f"{name}={first['input']!r}" for name in first["loc"][-1:])
+        where = key or f"cohort_size={cohort_size:g} of population={population}"
+        raise ConfigError(with_full_stop(f"{where} is not valid: {expectation(first['msg'])}")) from None
     return Mechanism(privacy, participation, make_partition(["theta"], [parameters], "tensor"), source)

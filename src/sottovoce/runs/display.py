@@ -15,7 +15,7 @@ class Status:
     wer: float | None  # on dev, at the last evaluation
     speed: str
     epsilon: float | None = None
-    seconds_allowed: float | None = None  # until a limit on the time ends the training; None without a limit
+    seconds_left: float | None = None  # at the pace of late, within a limit on the time; None before it is known
     timed: bool = True  # times may be shown; in a run without diagnostics they may not: users' audio takes time
 
 

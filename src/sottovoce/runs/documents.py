@@ -5,7 +5,7 @@
     RUN/last/checkpoint.json          Checkpoint     how far the training was when the checkpoint was saved
     RUN/evaluation.json               Evaluations    error rates of the last model, by population
     RUN/best_evaluation.json          BestEvaluations    of the best model on dev, where a benchmark asks for it
-    RUN/result.json                   Result         how a federated run ended
+    RUN/result.json                   Result         how a run ended
     RUN/row.json, RUN/done.json       BenchRow, Done of a run that a benchmark has trained
 
 All of them are private: they hold paths, hashes of the data or error rates, and only their owner can read them.
@@ -178,13 +178,14 @@ class Checkpoint(Document):
     """The counters of a training at one of its checkpoints."""
 
     FILE: ClassVar[str] = "checkpoint.json"
-    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"ledger"})
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"since_best", "ledger"})
 
     step: int  # how many steps were done
     optimizer_steps: int
     best_wer: float | None  # the lowest WER on dev so far
     last_wer: float | None  # the WER on dev at the last evaluation
     evaluated: int  # how many steps were done at the last evaluation; -1 before the first
+    since_best: int | None = None  # evaluations since the lowest WER; left out where the last one is the lowest
     ledger: Mark | None = None  # of a federated run
 
 
@@ -212,7 +213,7 @@ class BestEvaluations(Evaluations):
 
 
 class Result(Document):
-    """How a federated run ended."""
+    """How a run ended; a central run has releases, epsilon and guarantee empty."""
 
     FILE: ClassVar[str] = "result.json"
     OPTIONAL: ClassVar[frozenset[str]] = frozenset({"stopped"})

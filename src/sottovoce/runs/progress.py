@@ -19,19 +19,21 @@ class TrainingProgress:
     saved: int = -1  # how many were done at the last checkpoint
     best_wer: float | None = None
     last_wer: float | None = None
+    since_best: int = 0  # evaluations on dev since the lowest WER
 
     @classmethod
     def at(cls, checkpoint: Checkpoint) -> "TrainingProgress":
         """Return the progress that a checkpoint holds."""
-        step = checkpoint.step
-        return cls(step, checkpoint.evaluated, step, checkpoint.best_wer, checkpoint.last_wer)
+        step, stale = checkpoint.step, checkpoint.since_best or 0
+        return cls(step, checkpoint.evaluated, step, checkpoint.best_wer, checkpoint.last_wer, stale)
 
     def after_evaluation(self, wer: float | None) -> "TrainingProgress":
         """Return the progress after an evaluation; without a dev set there is no WER."""
         if wer is None:
             return replace(self, evaluated=self.step)
-        best = wer if self.best_wer is None else min(wer, self.best_wer)
-        return replace(self, evaluated=self.step, best_wer=best, last_wer=wer)
+        better = self.best_wer is None or wer < self.best_wer
+        best, stale = (wer, 0) if better else (self.best_wer, self.since_best + 1)
+        return replace(self, evaluated=self.step, best_wer=best, last_wer=wer, since_best=stale)
 
     def checkpoint(self, optimizer_steps: int, ledger: Mark | None) -> Checkpoint:
         """Return the document that holds this progress."""
@@ -41,6 +43,7 @@ class TrainingProgress:
             best_wer=self.best_wer,
             last_wer=self.last_wer,
             evaluated=self.evaluated,
+            since_best=self.since_best or None,
             ledger=ledger,
         )
 

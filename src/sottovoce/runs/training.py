@@ -30,6 +30,7 @@ from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.scoring import evaluate
 from sottovoce.evaluation.utterances import score
 from sottovoce.files import folder_if_used, only_writer, sha256_of
+from sottovoce.model.importing import token_changes, with_tokens
 from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
 from sottovoce.model.roles import Trainable
 from sottovoce.optim import Optimizer, State
@@ -37,12 +38,13 @@ from sottovoce.privacy.chain import Mark
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.ledger_lines import Saved
 from sottovoce.runs.display import Display, MakeDisplay, NoDisplay, Status
-from sottovoce.runs.documents import Checkpoint, Evaluation, RunConfig
+from sottovoce.runs.documents import Checkpoint, Evaluation, Result, RunConfig
 from sottovoce.runs.evaluations import record_evaluations
 from sottovoce.runs.folder import Run
 from sottovoce.runs.held_out import require_disjoint
 from sottovoce.runs.machine import record_machine, this_machine
 from sottovoce.runs.metrics_log import Kept, MetricsWriter
+from sottovoce.runs.pace import DAY_SECONDS, Pace, duration
 from sottovoce.runs.progress import TrainingLog, TrainingProgress
 from sottovoce.runs.stop import Stop
 
@@ -92,7 +94,7 @@ class OpenRun:
     ) -> "TrainingContext":
         """Return the model, the optimizer's state and the held-out sets for training on these speakers."""
         config = self.resolved.config
-        recogniser = start_model(config, speakers, fresh=not self.run.begun, trainable=trainable)
+        recogniser = start_model(config, speakers, fresh=not self.run.begun, trainable=trainable, say=self.display.say)
         dev = open_held_out("dev", config, speakers, recogniser)
         test = open_held_out("test", config, speakers, recogniser)
         if dev is not None and test is not None:
@@ -125,9 +127,13 @@ class Training:
     context: TrainingContext
     progress: TrainingProgress
     log: TrainingLog
+    pace: Pace
+    shorter: str  # what to change so that a run takes less time
+    patience: int | None = None  # evaluations on dev without a lower WER that end the run
     ledger_mark: Mark | None = None  # of the checkpoint that the run resumes from
     ledger: Ledger | None = None  # of a federated run, on rank 0
     secret_noise: Callable[[], Mapping[str, Tensor]] = dict  # the state of a noise mechanism, for checkpoints
+    _told: bool = False  # how long the run will take, where that is long
 
     @classmethod
     def begin(
@@ -136,6 +142,8 @@ class Training:
         *,
         may_change: Collection[str],
         data: Mapping[str, str | None],
+        shorter: str,
+        patience: int | None = None,
         max_minutes: float | None = None,
         timed: bool = True,
         events: bool = True,
@@ -166,7 +174,13 @@ class Training:
         mark = None if checkpoint is None else checkpoint.ledger
         if 0 < progress.step < context.steps:
             context.display.say(f"{run.path}: resuming after step {progress.step:,} of {context.steps:,}.")
-        return cls(context, progress, TrainingLog(writer, began, timed), mark)
+        log, pace = TrainingLog(writer, began, timed), Pace(time.monotonic())
+        return cls(context, progress, log, pace, shorter, patience, mark)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the last evaluations on dev, as many as `patience` says, brought no lower WER."""
+        return self.patience is not None and self.progress.since_best >= self.patience
 
     @property
     def stop(self) -> Stop:
@@ -184,12 +198,26 @@ class Training:
     ) -> None:
         """Count a step, write its line into the metrics and show the progress, with times where `timed`."""
         self.progress = replace(self.progress, step=self.progress.step + 1)
-        step = self.progress.step
+        step, now = self.progress.step, time.monotonic()
         self.log.write(step, line)
-        deadline = self.stop.deadline
-        allowed = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        self.pace.step_done(now)
+        left = self.pace.seconds_for(self.context.steps - step)
+        if left is not None and self.stop.deadline is not None:
+            left = min(left, max(self.stop.deadline - now, 0.0))
+        if timed and not self._told and self.pace.known:
+            self._tell_if_long(left)
         wer = self.progress.last_wer
-        self.context.display(Status(step, self.context.steps, loss, wer, speed, epsilon, allowed, timed))
+        self.context.display(Status(step, self.context.steps, loss, wer, speed, epsilon, left, timed))
+
+    def _tell_if_long(self, left: float | None) -> None:
+        """Say, once, that the run will take more than a day, and how it would take less."""
+        self._told = True
+        if left is not None and left > DAY_SECONDS:
+            steps = self.context.steps - self.progress.step
+            self.context.display.say(
+                f"At this pace the run takes {duration(left)} more: {steps:,} steps of {duration(left / steps)}. "
+                f"To make it shorter: {self.shorter}."
+            )
 
     def evaluate_or_save(self, *, evaluate_every: int, checkpoint_every: int) -> bool:
         """Evaluate or save where the number of steps calls for it; return whether the model was evaluated."""
@@ -251,6 +279,11 @@ class Training:
         if self.stop.by_keyboard:
             raise KeyboardInterrupt
 
+    def forget_result(self) -> None:
+        """Remove a result that further steps will outdate (rank 0)."""
+        if self.context.group.leads and self.progress.step < self.context.steps and not self.stalled:
+            (self.context.run.path / Result.FILE).unlink(missing_ok=True)
+
     def record_evaluations(self) -> Mapping[str, Evaluation]:
         """Evaluate the last model on dev and test, speaker by speaker; keep the figures and return them."""
         context = self.context
@@ -266,10 +299,18 @@ def data_hashes(config: Config, run: Run, **populations: Population | None) -> d
     return hashes
 
 
-def start_model(config: Config, data: Population, *, fresh: bool, trainable: Trainable = "all") -> Recogniser:
+def start_model(
+    config: Config,
+    data: Population,
+    *,
+    fresh: bool,
+    trainable: Trainable = "all",
+    say: Callable[[str], None] = lambda message: None,  # noqa: ARG005 - says nothing
+) -> Recogniser:
     """Return the seed model, or a model with random parameters; a resumed run loads its checkpoint later.
 
-    Parameters outside `trainable` are frozen.
+    Parameters outside `trainable` are frozen. Where the data has other tokens than the seed model, output rows of the
+    tokens that both have are kept, new ones are those of a new model, and `say` gets one line about it.
     """
     device = config.hardware.open()
     if config.data.seed_model is None or not fresh:
@@ -281,10 +322,23 @@ def start_model(config: Config, data: Population, *, fresh: bool, trainable: Tra
                 f"{config.data.seed_model} has another shape than model.* of the preset. Choose the preset it was "
                 "trained with, or set model.* to its shape (see `sotto model`)."
             )
-        recogniser = recogniser.with_options(config.model, trainable)
+        recogniser = _with_tokens_of(recogniser, data, config.seed, say).with_options(config.model, trainable)
     recogniser.require_store(data.store)
     config.hardware.speed_up_(recogniser.encoder)
     return recogniser
+
+
+def _with_tokens_of(seed: Recogniser, data: Population, number: int, say: Callable[[str], None]) -> Recogniser:
+    """Return the seed model for the tokens of the data."""
+    wanted = data.store.token_set
+    new, dropped = token_changes(seed.token_set.tokens, wanted.tokens)
+    if new or dropped:
+        less = f"; {len(dropped)} it had are left out: {' '.join(dropped)}" if dropped else ""
+        say(
+            f"The seed model writes {'+'.join(seed.token_set.languages)}, the store {'+'.join(wanted.languages)}: "
+            f"{len(new)} tokens are new, with random output rows ({' '.join(new) or 'none'}){less}."
+        )
+    return with_tokens(seed, wanted, number)
 
 
 def open_held_out(
