@@ -26,6 +26,7 @@ from sottovoce.runs.training import OpenRun, Training, TrainingContext, data_has
 MAY_CHANGE = (
     *("central.steps", "central.max_minutes", "central.evaluate_every", "central.checkpoint_every"),
     *("central.layer_norms_every", "data.test", "data.seed_model", "about", "corpus", "joining"),
+    "features",
     *("users", "batching", "participation", "privacy", "randomness", "federated"),  # of federated training
 )
 

@@ -8,7 +8,8 @@
     speaker_offsets.npy   int64 (speakers + 1): speaker k has the utterances offsets[k] to offsets[k + 1]
     digests.npy           uint8 (utterances, 2, 16): the digests of the audio and of the content of every utterance
     speakers.parquet      row k: the name and the totals of speaker k
-    index.parquet         row i: utterance, speaker, text, frames, seconds, paths and other columns of utterance i
+    index.parquet         row i: utterance, speaker, text, frames, seconds, paths, source_rate_hz (of the file),
+                          bandwidth_hz (measured) and other columns of utterance i
     rejected.tsv          the utterances that could not be used, and why
 
 Guarantees: opening reads store.json and the sizes of the other files. Features and offsets are paged in when they are
@@ -21,7 +22,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import numpy as np
 import numpy.typing as npt
@@ -57,22 +58,32 @@ IntArray = npt.NDArray[np.int64]  # row numbers, offsets, lengths
 
 
 class IndexRow(UtteranceRow):
-    """A row of the index: an utterance with its sizes; `root` is the number of the folder its paths start from."""
+    """A row of the index: an utterance with its sizes; `root` is the number of the folder its paths start from.
+
+    Stores of earlier versions know neither source rate nor bandwidth. Only stores that were limited on purpose have a
+    limit.
+    """
 
     tokens: int
     frames: int
     seconds: float
     root: int
+    source_rate_hz: NotRequired[int | None]
+    bandwidth_hz: NotRequired[int | None]
+    bandwidth_limit_hz: NotRequired[int | None]
 
 
 class PreparationRecord(BaseModel):
-    """The corpus and the joining that a store was prepared from, and what became of letters outside the token set."""
+    """The corpus and the joining that a store was prepared from, what became of letters outside the token set, and the
+    bandwidth that the audio was limited to.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     corpus: dict[str, JsonValue]
     joining: dict[str, JsonValue] | None
     unknown_letters: UnknownLetters = REJECT
+    bandwidth_hz: int | None = None
 
 
 class MergeRecord(BaseModel):

@@ -49,6 +49,7 @@ MAY_CHANGE = (
         "about",
         "corpus",
         "joining",
+        "features",
         "central",
     ),
 )
