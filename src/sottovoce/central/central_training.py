@@ -13,6 +13,7 @@ import torch
 from sottovoce.central.batches import Rows, steps_from
 from sottovoce.central.central_step import PreparedStep, Preparing, prefetch_pays, step_gradient
 from sottovoce.config import Resolved
+from sottovoce.data.bandwidths import heard_in
 from sottovoce.data.population import Population
 from sottovoce.data.store import Store
 from sottovoce.distributed import Group
@@ -42,7 +43,8 @@ def train_central(
 def _train(opened: OpenRun) -> None:
     config = opened.resolved.config
     train = opened.speakers()
-    context = opened.prepare(train, optimizer=config.central.optimizer, steps=config.central.steps)
+    heard = heard_in(train, config.specaugment)
+    context = opened.prepare(train, optimizer=config.central.optimizer, steps=config.central.steps).knowing(heard)
     training = Training.begin(
         context,
         may_change=MAY_CHANGE,
@@ -50,6 +52,8 @@ def _train(opened: OpenRun) -> None:
         max_minutes=config.central.max_minutes,
         exact=False,
     )
+    if training.progress.step < context.steps:
+        context.say_differences(heard)
     with closing(training.log):
         _take_steps(training, train)
         training.finish()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, stdout
+from sottovoce.data.bandwidths import store_note
 from sottovoce.data.corpora import AnyCorpus, Synthetic
 from sottovoce.data.joining import Joining
 from sottovoce.data.preparation import MAX_REJECTED, Request, prepare, require_bandwidth
@@ -95,6 +96,8 @@ def _print_summary(store: Store, elapsed: float, as_json: bool, *, worked: bool)
     if worked:
         rows += [["elapsed seconds", f"{elapsed:.1f}"], ["times real time", f"{info.seconds / elapsed:.0f}"]]
     print_table(f"{store.path} ({info.label})", ["", ""], rows)
+    if line := store_note(store):
+        note(line)
     if info.rejected:
         note(f"The rejected utterances and the reasons are in {store.path / REJECTED}.")
 

@@ -61,6 +61,7 @@ def evaluate(
 def _evaluate_worker(
     group: "Group", checkpoint: Path, selection: "Selection", by: list[str] | None, batch_seconds: float, result: Path
 ) -> None:
+    from sottovoce.evaluation.bandwidth_notes import population_note
     from sottovoce.evaluation.breakdown import group_columns
     from sottovoce.evaluation.model import evaluate_population
     from sottovoce.model.hardware import Hardware
@@ -69,6 +70,8 @@ def _evaluate_worker(
     population = selection.open()
     columns = group_columns(population, by)
     recogniser = load_recogniser(checkpoint, Hardware().open())
+    if group.leads and (line := population_note(recogniser, population)):
+        note(line)
     with ProgressDisplay(hidden=not group.leads) as progress:
         breakdown = evaluate_population(
             recogniser, population, columns, batch_seconds=batch_seconds, group=group, progress=progress
@@ -103,9 +106,12 @@ def transcribe(
 
     Example: sotto transcribe runs/digits recording.mp3
     """
+    from sottovoce.evaluation.bandwidth_notes import files_note
     from sottovoce.evaluation.model import load
 
     loaded = load(checkpoint)
+    if line := files_note(loaded.recogniser, files):
+        note(line)
     transcripts, unread = [], 0
     for path in files:
         try:

@@ -88,6 +88,16 @@ def read_recording(
     return SourceAudio(_at_16_khz(_mono(samples, channel, path), rate, path), rate)
 
 
+def read_beginning(path: Path, seconds: float) -> Samples:
+    """Return the first seconds of a file, or all of a shorter one, as mono at 16 kHz."""
+    with _faults_of(path), soundfile.SoundFile(path) as file:
+        rate = int(file.samplerate)
+        if not _RATES_HZ[0] <= rate <= _RATES_HZ[1]:
+            raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {rate} samples a second")
+        samples = _read_blocks(file, round(seconds * rate))
+    return _at_16_khz(_mono(samples, None, path), rate, path)
+
+
 @contextmanager
 def _faults_of(path: Path) -> Iterator[None]:
     """Turn errors of the file system and of the decoder into BadAudio."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sottovoce.data.audio import BadAudio, SourceAudio, Samples, join_audio, read_recording
+from sottovoce.data.audio import BadAudio, Samples, SourceAudio, join_audio, read_recording
 from sottovoce.data.digests import audio_digest
 from sottovoce.data.manifest import ManifestRow, Reason, UtteranceRow
 from sottovoce.data.text import TokenSet, least_outputs
@@ -81,9 +81,7 @@ def load_recording(row: UtteranceRow, root: Path, bandwidth_hz: int | None = Non
         read_recording(root / path, start=row["start"], seconds=row["segment_seconds"], channel=row["channel"])
         for path in row["paths"]
     ]
-    joined = (
-        parts[0].samples if len(parts) == 1 else join_audio([part.samples for part in parts], row["pauses"])
-    )
+    joined = parts[0].samples if len(parts) == 1 else join_audio([part.samples for part in parts], row["pauses"])
     limited = joined if bandwidth_hz is None else limit_bandwidth(joined, bandwidth_hz)
     return SourceAudio(limited, min(part.source_rate_hz for part in parts))
 

@@ -42,9 +42,7 @@ class JournalLine:
     def of(cls, key: str, chunk: Extracted) -> "JournalLine":
         """Return the line of an extracted chunk."""
         rejected = [(place, *fault) for place, fault in chunk.rejected.items()]
-        return cls(
-            key, chunk.samples, rejected, chunk.digests.hex(), chunk.source_rates, chunk.bandwidths
-        )
+        return cls(key, chunk.samples, rejected, chunk.digests.hex(), chunk.source_rates, chunk.bandwidths)
 
     @property
     def feature_bytes(self) -> int:

@@ -5,6 +5,8 @@ A recogniser that learnt from full bins fails on empty ones, and the other way r
 bandwidth of every utterance, a store can be limited on purpose, and training can be prepared for both.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import soxr
@@ -13,8 +15,16 @@ from sottovoce.features.logmel import SAMPLE_RATE_HZ, bin_centres_hz
 
 Samples = npt.NDArray[np.float32]
 
-LEAST_HZ = 1000.0
+LEAST_HZ = 1000
 FULL_HZ = SAMPLE_RATE_HZ // 2
+
+
+class Band(NamedTuple):
+    """A range of bandwidths."""
+
+    low_hz: int
+    high_hz: int
+
 
 # The measurement, in points of the spectrum (31.25 Hz each). Chosen on AN4, AudioMNIST and LibriSpeech.
 _POINTS = 512
@@ -38,8 +48,8 @@ _HIGHEST_FLOOR = 2.0  # 16-bit samples at 16 kHz have a floor that much above th
 def measure_bandwidth(samples: Samples) -> int:
     """Return the frequency in Hz above which practically nothing lies, up to 8000; samples are mono at 16 kHz.
 
-    It is where the mean spectrum falls by at least 16.5 dB within 190 Hz and stays below. Filters fall like that, speech
-    and rooms do not. So quiet speech without any s, in wideband noise, is still wideband.
+    It is where the mean spectrum falls by at least 16.5 dB within 190 Hz and stays below. Filters fall like that,
+    speech and rooms do not. So quiet speech without any s, in wideband noise, is still wideband.
     """
     spectrum = _mean_spectrum(samples)
     smoothed = np.convolve(spectrum, np.ones(3) / 3, "same")

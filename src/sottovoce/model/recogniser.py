@@ -1,11 +1,12 @@
 """A recogniser: an encoder with its options, tokens and parameters, saved in one safetensors file.
 
 model.safetensors holds the parameters by name and one metadata entry, `sottovoce`, with the options, languages, tokens
-and features as JSON. That is all one needs to use the model, and nothing in it differs between two equal runs.
+and features as JSON. That is all one needs to use the model, and nothing in it differs between two equal runs. A model
+that was trained centrally, or on a store that was limited on purpose, also holds the bandwidth of its training data.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from sottovoce.data.store import Store
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.features import logmel
+from sottovoce.features.bandwidth import FULL_HZ, Band
 from sottovoce.files import written_whole
 from sottovoce.model.encoder import Encoder, make_initialised, make_on_meta
 from sottovoce.model.encoder_options import EncoderOptions
@@ -33,12 +35,13 @@ _METADATA = "sottovoce"
 
 @dataclass(frozen=True)
 class Recogniser:
-    """A model with its token set."""
+    """A model with its token set, and the bandwidths that it has heard in training, where they are known and public."""
 
     options: EncoderOptions
     token_set: TokenSet
     encoder: Encoder
     flat: FlatModel
+    heard: Band | None = None
 
     @classmethod
     def make(
@@ -66,11 +69,13 @@ class Recogniser:
 
     def description(self) -> dict[str, Any]:
         """Return the metadata of the model file."""
+        training = {} if self.heard is None else {"training": {"bandwidth_hz": list(self.heard)}}
         return {
             "model": described(self.options),
             "languages": list(self.token_set.languages),
             "tokens": list(self.token_set.tokens),
             "features": logmel.DESCRIPTION,
+            **training,
         }
 
     def save(self, path: Path) -> None:
@@ -125,7 +130,25 @@ def load_recogniser(path: Path, device: torch.device | str = "cpu") -> Recognise
         recogniser.flat.fill_(tensors)
     except ValueError as error:
         raise DataError(f"{path} does not fit the model it describes: {error}.") from None
-    return recogniser
+    return replace(recogniser, heard=_heard(description))
+
+
+def _heard(description: dict[str, Any]) -> Band | None:
+    """Return the bandwidths of the training data that a model file holds; None where it holds none."""
+    training = description.get("training")
+    band = training.get("bandwidth_hz") if isinstance(training, dict) else None
+    if not isinstance(band, list) or [type(value) for value in band] != [int, int]:
+        return None
+    return Band(*band) if 0 < band[0] <= band[1] <= FULL_HZ else None
+
+
+def heard_by(path: Path) -> Band | None:
+    """Return the bandwidths that a saved model has heard, without reading its parameters; None where unknown."""
+    try:
+        with safe_open(model_path(path), "pt") as file:
+            return _heard(_described(file.metadata() or {}, path))
+    except (OSError, SafetensorError, DataError):
+        return None  # whoever loads the model says what is wrong with it
 
 
 def saved_partition(path: Path, name: PartitionName, trainable: Trainable = "all") -> Partition:
