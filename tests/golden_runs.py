@@ -6,7 +6,8 @@
 The file belongs to one `ALGORITHM` (sottovoce/version.py): models that differ need a higher one, and a higher one drops
 the digests of all other machines. So both are changed together, and a test holds that.
 
-Three digests are kept of every run: the SHA-256 of `last/model.safetensors`; of the ledger's header, releases and end,
+Three digests are kept of every run: the SHA-256 of `last/model.safetensors`, without what it says of its training data
+(the bits of a model do not depend on that); of the ledger's header, releases and end,
 without hashes that differ between runs or describe the file itself; and of the metrics without times. The bits depend
 on the type of CPU and on the build of torch, so digests are kept for each machine.
 """
@@ -19,6 +20,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import save
 
 from conftest import hash_of, write_audio
 from sottovoce.central.central_training import train_central
@@ -119,7 +123,7 @@ def _prepare(folder: Path) -> dict[str, dict[str, str]]:
 
 def digests(run: Path) -> dict[str, str]:
     """Return the digests of a finished run."""
-    found = {"model": hashlib.sha256((run / "last" / "model.safetensors").read_bytes()).hexdigest()}
+    found = {"model": hashlib.sha256(_model(run / "last" / "model.safetensors")).hexdigest()}
     ledger = run / "ledger.jsonl"
     lines = {"metrics": list(MetricsLog(run).lines())}
     if ledger.exists():
@@ -128,6 +132,15 @@ def digests(run: Path) -> dict[str, str]:
         compared = [_without(line) for line in content]
         found[name] = hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
     return found
+
+
+def _model(path: Path) -> bytes:
+    """Return the bytes of a model file without the bandwidth of its training data."""
+    with safe_open(path, "pt") as file:
+        description = json.loads(file.metadata()["sottovoce"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+    description.pop("training", None)
+    return save(tensors, {"sottovoce": json.dumps(description, sort_keys=True)})
 
 
 _NOT_COMPARED = {

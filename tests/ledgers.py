@@ -11,8 +11,9 @@ from safetensors.torch import save as tensors_as_bytes
 from sottovoce.config import Config
 from sottovoce.data.text import TokenSet
 from sottovoce.files import sha256_of
+from sottovoce.model.model_file import MODEL_FILE
 from sottovoce.model.model_options import TransformerOptions
-from sottovoce.model.recogniser import MODEL_FILE, Recogniser
+from sottovoce.model.recogniser import Recogniser
 from sottovoce.privacy.chain import Mark
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger
 from sottovoce.privacy.ledger_header import LedgerHeader

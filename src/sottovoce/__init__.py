@@ -2,7 +2,7 @@
 
     import sottovoce as sv
 
-    corpora       prepare, LibriSpeech, CommonVoice, Table, Lhotse, Synthetic
+    corpora       prepare, LibriSpeech, CommonVoice, Table, Lhotse, LhotseCuts, Kaldi, HuggingFace, NeMo, Synthetic
     speech        Store, Population, Selection, Joining
     settings      preset_names, preset
     training      train_central, train_federated, Run
@@ -32,7 +32,18 @@ if TYPE_CHECKING:
     from sottovoce.api import epsilon, evaluate, neighbours, plan, preset, publish, train_central, train_federated
     from sottovoce.auditing import Audit, audit
     from sottovoce.config import preset_names
-    from sottovoce.data.corpora import CommonVoice, CorpusSpec, Lhotse, LibriSpeech, Synthetic, Table
+    from sottovoce.data.corpora import (
+        CommonVoice,
+        CorpusSpec,
+        HuggingFace,
+        Kaldi,
+        Lhotse,
+        LhotseCuts,
+        LibriSpeech,
+        NeMo,
+        Synthetic,
+        Table,
+    )
     from sottovoce.data.joining import Joining
     from sottovoce.data.manifest import Corpus, Entry, Reason, Rejection
     from sottovoce.data.population import Population
@@ -77,16 +88,20 @@ __all__ = [
     "Event",
     "FedProx",
     "Gaussian",
+    "HuggingFace",
     "IndependentNoise",
     "Joining",
+    "Kaldi",
     "Lamb",
     "Lars",
     "Lhotse",
+    "LhotseCuts",
     "LibriSpeech",
     "LocalRule",
     "LocalSgd",
     "LocalState",
     "Model",
+    "NeMo",
     "NoiseMechanism",
     "NoiseState",
     "Optimizer",
@@ -128,7 +143,7 @@ __getattr__ = lazy_names(
         "api": "epsilon evaluate neighbours plan preset publish train_central train_federated",
         "auditing": "Audit audit",
         "config": "preset_names",
-        "data.corpora": "CommonVoice CorpusSpec Lhotse LibriSpeech Synthetic Table",
+        "data.corpora": "CommonVoice CorpusSpec HuggingFace Kaldi Lhotse LhotseCuts LibriSpeech NeMo Synthetic Table",
         "data.joining": "Joining",
         "data.manifest": "Corpus Entry Reason Rejection",
         "data.population": "Population",

@@ -26,6 +26,7 @@ from sottovoce.data.joining import Joining
 from sottovoce.data.selection import Selection
 from sottovoce.data.splits import as_fraction
 from sottovoce.errors import ConfigError, expectation, nearest, with_full_stop
+from sottovoce.features.bandwidth import FULL_HZ, LEAST_HZ
 from sottovoce.features.specaugment import SpecAugment
 from sottovoce.federated.federated_options import Federated
 from sottovoce.limits import faulty_numbers
@@ -74,6 +75,16 @@ class Users(BaseModel):
     iid: bool = Field(False, description="the IID control: every utterance goes to a random user")
 
 
+class Features(BaseModel):
+    """How features are made of audio, where a preset prepares a corpus; a store that exists stays as it is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bandwidth_hz: int | None = Field(
+        None, ge=LEAST_HZ, lt=FULL_HZ, description="limit the audio to this bandwidth, such as 4000; null: as it is"
+    )
+
+
 class Data(BaseModel):
     """The speech that a run is trained and evaluated on, and the model it starts from."""
 
@@ -94,6 +105,7 @@ class Config(BaseModel):
     seed: int = Field(0, ge=0, description="the run seed; a corpus has a seed of its own")
     corpus: AnyCorpus = Field(default_factory=Synthetic, description="where the speech comes from")
     joining: Joining | None = Field(None, description="join utterances of a speaker into longer ones")
+    features: Features = Field(default_factory=Features)
     users: Users = Field(default_factory=Users)
     batching: Batching = Field(default_factory=Batching)
     data: Data = Field(default_factory=Data)

@@ -27,7 +27,7 @@ from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError, PrivacyError
 from sottovoce.estimate.devices import A100
 from sottovoce.files import sha256_of
-from sottovoce.model.recogniser import MODEL_FILE
+from sottovoce.model.model_file import MODEL_FILE
 from sottovoce.privacy.accounting import Event, pld, rdp, rounded_up, short_exponents
 from sottovoce.processes import no_progress
 from sottovoce.reports.markdown import write_section

@@ -21,7 +21,7 @@ from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.scheduling import PlanPart, Queue, train_jobs
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.files import holder_of, sha256_of, taken
-from sottovoce.model.recogniser import MODEL_FILE
+from sottovoce.model.model_file import MODEL_FILE
 from sottovoce.runs.documents import Done
 from sottovoce.runs.machine import machines_of
 from trainings import TORCHRUN, run_here

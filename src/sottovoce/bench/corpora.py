@@ -52,6 +52,7 @@ def prepare_parts(
                         path,
                         joining=request.joining,
                         unknown_letters=request.unknown_letters,
+                        bandwidth_hz=request.bandwidth_hz,
                         max_rejected=max_rejected,
                         workers=workers,
                         progress=progress,

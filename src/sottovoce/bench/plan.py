@@ -42,7 +42,12 @@ _NOT_IN_KEY = {
 
 # Options that are newer than this version of the algorithm, with the value at which training is as it was without them.
 # At that value they are not in the key, so a new option trains no row again. Empty this when ALGORITHM is raised.
-_NEWER: Mapping[str, object] = {"central.patience": None, "federated.patience": None}
+_NEWER: Mapping[str, object] = {
+    "central.patience": None,
+    "federated.patience": None,
+    "specaugment.bandlimit": 0.0,
+    "specaugment.bandlimit_hz": [3400.0, 4000.0],  # without bandlimit it means nothing
+}
 
 
 @dataclass(frozen=True, kw_only=True)

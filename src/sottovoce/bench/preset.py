@@ -94,6 +94,7 @@ class Preparation(BaseModel):
 
     joining: Joining | None = Field(None, description="join utterances of a speaker into longer ones")
     unknown_letters: UnknownLetters = Field(REJECT, description="keep: no utterance is rejected for its characters")
+    bandwidth_hz: int | None = Field(None, description="limit the audio to this bandwidth; null: as it is")
 
 
 class Size(BaseModel):
@@ -187,7 +188,7 @@ class Size(BaseModel):
     def request(self, corpus: str) -> Request:
         """Return what a corpus is prepared from, and how."""
         how = self.preparation.get(corpus, Preparation())
-        return Request(self.corpora[corpus], how.joining, how.unknown_letters)
+        return Request(self.corpora[corpus], how.joining, how.unknown_letters, how.bandwidth_hz)
 
     def in_folder(self, folder: Path) -> "Size":
         """Return this size with its real corpora below another folder than `corpora`."""

@@ -38,6 +38,7 @@ def configured_words(run: Run) -> dict[str, Any]:
     earlier = dict.fromkeys(EarlierRun.model_fields) | same
     tensors = dict.fromkeys(mechanism.partition.tensors)
     metadata = {"model": described(config.model), "features": logmel.DESCRIPTION, "languages": None, "tokens": None}
+    metadata["training"] = {"bandwidth_hz": None}
     return {
         PUBLIC_CONFIG_FILE: public_part(run.config.config),
         LEDGER_FILE: {

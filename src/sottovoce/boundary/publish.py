@@ -49,8 +49,9 @@ from sottovoce.runs.verification import verify
 from sottovoce.version import VERSION
 
 MANIFEST_FILE = "manifest.json"
-# What a model file may say about itself; none of it depends on the users.
-_MODEL_METADATA = {"sottovoce": {"model", "languages", "tokens", "features"}}
+# What a model file may say about itself; none of it depends on the users. A private run writes the bandwidth of its
+# data (`training`) only where the store was limited to one on purpose.
+_MODEL_METADATA = {"sottovoce": {"model", "languages", "tokens", "features", "training"}}
 
 Which = Literal["best", "last"]
 Content = bytes | Path  # of an exported file: its bytes, or the file they are copied from

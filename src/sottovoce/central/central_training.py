@@ -13,6 +13,7 @@ import torch
 from sottovoce.central.batches import Rows, steps_from
 from sottovoce.central.central_step import PreparedStep, Preparing, prefetch_pays, step_gradient
 from sottovoce.config import Resolved
+from sottovoce.data.bandwidths import heard_in
 from sottovoce.data.population import Population
 from sottovoce.data.store import Store
 from sottovoce.distributed import Group
@@ -27,6 +28,7 @@ from sottovoce.runs.training import OpenRun, Training, TrainingContext, data_has
 MAY_CHANGE = (
     *("central.steps", "central.max_minutes", "central.evaluate_every", "central.checkpoint_every"),
     *("central.patience", "central.layer_norms_every", "data.test", "data.seed_model", "about", "corpus", "joining"),
+    "features",
     *("users", "batching", "participation", "privacy", "randomness", "federated"),  # of federated training
 )
 
@@ -44,7 +46,8 @@ def train_central(
 def _train(opened: OpenRun) -> None:
     config = opened.resolved.config
     train = opened.speakers()
-    context = opened.prepare(train, optimizer=config.central.optimizer, steps=config.central.steps)
+    heard = heard_in(train, config.specaugment)
+    context = opened.prepare(train, optimizer=config.central.optimizer, steps=config.central.steps).knowing(heard)
     if config.central.patience is not None and context.dev is None:
         raise ConfigError("central.patience counts evaluations on dev. Give a dev set with --dev.")
     training = Training.begin(
@@ -57,6 +60,8 @@ def _train(opened: OpenRun) -> None:
         exact=False,
     )
     training.forget_result()
+    if training.progress.step < context.steps:
+        context.say_differences(heard)
     with closing(training.log):
         _take_steps(training, train)
         training.finish()

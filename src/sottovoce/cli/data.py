@@ -148,7 +148,7 @@ def export(
     if target.suffix.lower() not in (".wav", ".flac"):
         raise ConfigError(f"{target} should end in .wav or .flac.")
     try:
-        samples = load_audio(row, opened.root_of(row["root"]))
+        samples = load_audio(row, opened.root_of(row["root"]), row.get("bandwidth_limit_hz"))
     except BadAudio as fault:
         raise DataError(f"The audio of {utterance} can no longer be read: {fault}. Restore the corpus.") from None
     if len(samples) != round(row["seconds"] * SAMPLE_RATE_HZ):

@@ -1,7 +1,7 @@
 """sotto eval: error rates of models on speech, with intervals, by group, and utterance by utterance."""
 
 from dataclasses import asdict
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,6 +56,7 @@ def evaluate(
     sotto eval runs/a runs/b --on stores/an4@splits/an4/test.txt --on stores/ls --out hypotheses.tsv
     """
     from sottovoce.data.selection import Selection
+    from sottovoce.evaluation.bandwidth_notes import population_note
     from sottovoce.evaluation.hypotheses import require_hypotheses_file, write_hypotheses
     from sottovoce.runs.models_on_speech import evaluate_models, open_parts
 
@@ -65,6 +66,9 @@ def evaluate(
     if out is not None:
         require_hypotheses_file(out)
     parts = open_parts([Selection.parse(text) for text in speech], by)
+    for model, part in product(models, parts):
+        if line := population_note(Path(model), part.population):
+            note(line)
     results = evaluate_models(
         [Path(model) for model in models], parts, batch_seconds=batch_seconds, workers=workers, display=ProgressDisplay
     )

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, say
+from sottovoce.data.bandwidths import store_note
 from sottovoce.data.corpora import AnyCorpus, Synthetic
 from sottovoce.data.joining import Joining
-from sottovoce.data.preparation import MAX_REJECTED, Request, prepare
+from sottovoce.data.preparation import MAX_REJECTED, Request, prepare, require_bandwidth
 from sottovoce.data.preparation_cost import (
     PreparationCost,
     estimate_preparation,
@@ -27,6 +28,7 @@ def run_preparation(
     *,
     joining: Joining | None = None,
     unknown_letters: UnknownLetters = REJECT,
+    bandwidth_hz: int | None = None,
     max_rejected: float,
     workers: int,
     dry_run: bool,
@@ -39,6 +41,7 @@ def run_preparation(
             out,
             joining=joining,
             unknown_letters=unknown_letters,
+            bandwidth_hz=bandwidth_hz,
             max_rejected=max_rejected,
             workers=workers,
             as_json=as_json,
@@ -52,6 +55,7 @@ def run_preparation(
             out,
             joining=joining,
             unknown_letters=unknown_letters,
+            bandwidth_hz=bandwidth_hz,
             max_rejected=max_rejected,
             workers=workers,
             progress=progress,
@@ -92,6 +96,8 @@ def _print_summary(store: Store, elapsed: float, as_json: bool, *, worked: bool)
     if worked:
         rows += [["elapsed seconds", f"{elapsed:.1f}"], ["times real time", f"{info.seconds / elapsed:.0f}"]]
     print_table(f"{store.path} ({info.label})", ["", ""], rows)
+    if line := store_note(store):
+        note(line)
     if info.rejected:
         note(f"The rejected utterances and the reasons are in {store.path / REJECTED}.")
 
@@ -113,13 +119,15 @@ def print_plan(
     *,
     joining: Joining | None = None,
     unknown_letters: UnknownLetters = REJECT,
+    bandwidth_hz: int | None = None,
     max_rejected: float = MAX_REJECTED,
     workers: int,
     as_json: bool,
 ) -> None:
     """Print the expected size and time of a preparation; a disk that is too small is an error here too."""
     corpus.check()
-    plan = _plan(Request(corpus, joining, unknown_letters), out, workers)
+    require_bandwidth(bandwidth_hz)
+    plan = _plan(Request(corpus, joining, unknown_letters, bandwidth_hz), out, workers)
     cost = plan.cost
     require_free(out, cost.bytes)
     if as_json:

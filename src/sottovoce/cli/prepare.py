@@ -8,7 +8,17 @@ from sottovoce.cli.arguments import ALL_CORES, AsJson, DryRun, MaxRejected, Out,
 from sottovoce.cli.config import Preset, Settings, configured
 from sottovoce.cli.corpus_options import takes_corpus
 from sottovoce.cli.preparation import run_preparation
-from sottovoce.data.corpora import CommonVoice, Lhotse, LibriSpeech, Synthetic, Table
+from sottovoce.data.corpora import (
+    CommonVoice,
+    HuggingFace,
+    Kaldi,
+    Lhotse,
+    LhotseCuts,
+    LibriSpeech,
+    NeMo,
+    Synthetic,
+    Table,
+)
 from sottovoce.data.joining import Joining
 from sottovoce.data.preparation import MAX_REJECTED
 from sottovoce.data.spelling import UnknownLetters
@@ -26,6 +36,13 @@ Letters = Annotated[
         "far as possible.",
     ),
 ]
+Bandwidth = Annotated[
+    int | None,
+    typer.Option(
+        "--bandwidth-hz",
+        help="Limit the audio to this bandwidth, as if it had been recorded at twice that rate, for example 4000.",
+    ),
+]
 
 
 @app.command()
@@ -34,6 +51,7 @@ def librispeech(
     corpus: LibriSpeech,
     out: Out,
     unknown_letters: Letters = "reject",
+    bandwidth_hz: Bandwidth = None,
     max_rejected: MaxRejected = MAX_REJECTED,
     workers: Workers = ALL_CORES,
     dry_run: DryRun = False,
@@ -47,6 +65,7 @@ def librispeech(
         corpus,
         out,
         unknown_letters=unknown_letters,
+        bandwidth_hz=bandwidth_hz,
         max_rejected=max_rejected,
         workers=workers,
         dry_run=dry_run,
@@ -60,6 +79,7 @@ def commonvoice(
     corpus: CommonVoice,
     out: Out,
     unknown_letters: Letters = "reject",
+    bandwidth_hz: Bandwidth = None,
     max_rejected: MaxRejected = MAX_REJECTED,
     workers: Workers = ALL_CORES,
     dry_run: DryRun = False,
@@ -73,6 +93,7 @@ def commonvoice(
         corpus,
         out,
         unknown_letters=unknown_letters,
+        bandwidth_hz=bandwidth_hz,
         max_rejected=max_rejected,
         workers=workers,
         dry_run=dry_run,
@@ -97,6 +118,7 @@ def table(
     ] = 1,
     seed: Seed = 0,
     unknown_letters: Letters = "reject",
+    bandwidth_hz: Bandwidth = None,
     max_rejected: MaxRejected = MAX_REJECTED,
     workers: Workers = ALL_CORES,
     dry_run: DryRun = False,
@@ -115,6 +137,7 @@ def table(
         out,
         joining=joining,
         unknown_letters=unknown_letters,
+        bandwidth_hz=bandwidth_hz,
         max_rejected=max_rejected,
         workers=workers,
         dry_run=dry_run,
@@ -128,6 +151,7 @@ def lhotse(
     out: Out,
     corpus: Lhotse,
     unknown_letters: Letters = "reject",
+    bandwidth_hz: Bandwidth = None,
     max_rejected: MaxRejected = MAX_REJECTED,
     workers: Workers = ALL_CORES,
     dry_run: DryRun = False,
@@ -141,6 +165,121 @@ def lhotse(
         corpus,
         out,
         unknown_letters=unknown_letters,
+        bandwidth_hz=bandwidth_hz,
+        max_rejected=max_rejected,
+        workers=workers,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
+
+
+@app.command("lhotse-cuts")
+@takes_corpus(LhotseCuts, arguments=["cuts"])
+def lhotse_cuts(
+    out: Out,
+    corpus: LhotseCuts,
+    unknown_letters: Letters = "reject",
+    bandwidth_hz: Bandwidth = None,
+    max_rejected: MaxRejected = MAX_REJECTED,
+    workers: Workers = ALL_CORES,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Prepare a corpus from a Lhotse manifest of cuts; every supervision of a cut is an utterance.
+
+    Example: sotto data prepare lhotse-cuts cuts.jsonl.gz --out stores/corpus
+    """
+    run_preparation(
+        corpus,
+        out,
+        unknown_letters=unknown_letters,
+        bandwidth_hz=bandwidth_hz,
+        max_rejected=max_rejected,
+        workers=workers,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
+
+
+@app.command()
+@takes_corpus(Kaldi, arguments=["folder"])
+def kaldi(
+    out: Out,
+    corpus: Kaldi,
+    unknown_letters: Letters = "reject",
+    bandwidth_hz: Bandwidth = None,
+    max_rejected: MaxRejected = MAX_REJECTED,
+    workers: Workers = ALL_CORES,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Prepare a Kaldi data directory: wav.scp, text, utt2spk and, where they exist, segments and spk2gender.
+
+    wav.scp must name plain files: a command in it is refused and never run.
+
+    Example: sotto data prepare kaldi data/train --out stores/train
+    """
+    run_preparation(
+        corpus,
+        out,
+        unknown_letters=unknown_letters,
+        bandwidth_hz=bandwidth_hz,
+        max_rejected=max_rejected,
+        workers=workers,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
+
+
+@app.command()
+@takes_corpus(HuggingFace, arguments=["place"])
+def huggingface(
+    out: Out,
+    corpus: HuggingFace,
+    unknown_letters: Letters = "reject",
+    bandwidth_hz: Bandwidth = None,
+    max_rejected: MaxRejected = MAX_REJECTED,
+    workers: Workers = ALL_CORES,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Prepare a Hugging Face dataset on disk: a folder made by save_to_disk, or Parquet files. Nothing is downloaded.
+
+    Example: sotto data prepare huggingface datasets/digits --speaker-column speaker_id --out stores/digits
+    """
+    run_preparation(
+        corpus,
+        out,
+        unknown_letters=unknown_letters,
+        bandwidth_hz=bandwidth_hz,
+        max_rejected=max_rejected,
+        workers=workers,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
+
+
+@app.command()
+@takes_corpus(NeMo, arguments=["manifest"])
+def nemo(
+    out: Out,
+    corpus: NeMo,
+    unknown_letters: Letters = "reject",
+    bandwidth_hz: Bandwidth = None,
+    max_rejected: MaxRejected = MAX_REJECTED,
+    workers: Workers = ALL_CORES,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Prepare a NeMo manifest: lines with audio_filepath, text, speaker and, for a part of a file, offset and duration.
+
+    Example: sotto data prepare nemo train_manifest.json --out stores/train
+    """
+    run_preparation(
+        corpus,
+        out,
+        unknown_letters=unknown_letters,
+        bandwidth_hz=bandwidth_hz,
         max_rejected=max_rejected,
         workers=workers,
         dry_run=dry_run,
@@ -154,6 +293,7 @@ def synthetic(
     out: Out,
     corpus: Synthetic,
     unknown_letters: Letters = "reject",
+    bandwidth_hz: Bandwidth = None,
     max_rejected: MaxRejected = MAX_REJECTED,
     workers: Workers = ALL_CORES,
     dry_run: DryRun = False,
@@ -170,6 +310,7 @@ def synthetic(
         corpus,
         out,
         unknown_letters=unknown_letters,
+        bandwidth_hz=bandwidth_hz,
         max_rejected=max_rejected,
         workers=workers,
         dry_run=dry_run,
@@ -183,6 +324,7 @@ def preset(
     out: Out,
     settings: Settings = None,
     unknown_letters: Letters = "reject",
+    bandwidth_hz: Bandwidth = None,
     max_rejected: MaxRejected = MAX_REJECTED,
     workers: Workers = ALL_CORES,
     dry_run: DryRun = False,
@@ -198,6 +340,7 @@ def preset(
         out,
         joining=config.joining,
         unknown_letters=unknown_letters,
+        bandwidth_hz=config.features.bandwidth_hz if bandwidth_hz is None else bandwidth_hz,
         max_rejected=max_rejected,
         workers=workers,
         dry_run=dry_run,

@@ -68,6 +68,7 @@ def transcribe(
 
     Example: sotto transcribe runs/digits recording.mp3
     """
+    from sottovoce.evaluation.bandwidth_notes import files_note
     from sottovoce.evaluation.file_transcription import Unread, transcribe_files
 
     form = _form(form, as_json=as_json)
@@ -77,6 +78,8 @@ def transcribe(
         progress = closing.enter_context(ProgressDisplay())
         unread = 0
         paths = [source.path for source in sources]
+        if line := files_note(checkpoint, paths):
+            note(line)
         results = transcribe_files(checkpoint, paths, workers=workers, progress=progress)
         for source, result in zip(sources, results, strict=True):
             if isinstance(result, Unread):

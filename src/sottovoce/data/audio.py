@@ -4,9 +4,11 @@ Guarantees: unusable audio raises BadAudio with a reason for rejected.tsv; nothi
 shorter than its header says is not used.
 """
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy.typing as npt
 import soundfile
 import soxr
 
+from sottovoce.data.embedded import EmbeddedFault, open_embedded, split_place
 from sottovoce.data.manifest import Reason
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
 
@@ -44,11 +47,29 @@ class BadAudio(Exception):  # noqa: N818 - a finding about a file, turned into a
         return f"{self.reason}: {self.detail}"
 
 
+@dataclass(frozen=True)
+class SourceAudio:
+    """Mono samples at 16 kHz, and the sampling rate that they were stored with."""
+
+    samples: Samples
+    source_rate_hz: int
+
+
 def read_audio(
     path: Path, *, start: float | None = None, seconds: float | None = None, channel: int | None = None
 ) -> Samples:
     """Return a file, or `seconds` of it from `start` on, as mono at 16 kHz: one channel or the mean of all."""
-    with _faults_of(path), soundfile.SoundFile(path) as file:
+    return read_recording(path, start=start, seconds=seconds, channel=channel).samples
+
+
+def read_recording(
+    path: Path, *, start: float | None = None, seconds: float | None = None, channel: int | None = None
+) -> SourceAudio:
+    """Return what `read_audio` returns, with the sampling rate of the file.
+
+    The path may also name bytes in a row of an Arrow or Parquet file (`embedded`).
+    """
+    with _faults_of(path), soundfile.SoundFile(open_embedded(path) or path) as file:
         rate = int(file.samplerate)
         if not RATES_HZ[0] <= rate <= RATES_HZ[1]:
             raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {rate} samples a second")
@@ -57,26 +78,36 @@ def read_audio(
         if first:
             file.seek(min(first, file.frames))
         samples = _read_blocks(file, wanted)
-        if file.format == "OGG" and not _ogg_is_whole(path):
+        if file.format == "OGG" and not _ogg_is_whole(_last_bytes(path)):
             raise BadAudio(Reason.TRUNCATED_AUDIO, f"{path.name}: the last page of its stream is missing")
     if wanted is not None and len(samples) < wanted - _MISSING_SECONDS * rate:
         raise BadAudio(
             Reason.TRUNCATED_AUDIO,
             f"{path.name}: {len(samples) / rate:.2f} s where {wanted / rate:.2f} s are announced",
         )
-    return at_16_khz(_mono(samples, channel, path), rate, path)
+    return SourceAudio(at_16_khz(_mono(samples, channel, path), rate, path), rate)
+
+
+def read_beginning(path: Path, seconds: float) -> Samples:
+    """Return the first seconds of a file, or all of a shorter one, as mono at 16 kHz."""
+    with _faults_of(path), soundfile.SoundFile(path) as file:
+        rate = int(file.samplerate)
+        if not RATES_HZ[0] <= rate <= RATES_HZ[1]:
+            raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {rate} samples a second")
+        samples = _read_blocks(file, round(seconds * rate))
+    return at_16_khz(_mono(samples, None, path), rate, path)
 
 
 @contextmanager
 def _faults_of(path: Path) -> Iterator[None]:
     """Turn errors of the file system and of the decoder into BadAudio."""
     try:
-        if path.stat().st_size == 0:
+        if split_place(path) is None and path.stat().st_size == 0:
             raise BadAudio(Reason.EMPTY_AUDIO, f"{path.name} has no bytes")
         yield
     except FileNotFoundError:
         raise BadAudio(Reason.MISSING_FILE, str(path)) from None
-    except (soundfile.SoundFileError, PermissionError, IsADirectoryError) as error:
+    except (soundfile.SoundFileError, EmbeddedFault, PermissionError, IsADirectoryError) as error:
         raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {reason_unread(path, error)}") from None
 
 
@@ -89,11 +120,16 @@ def _announced(file: soundfile.SoundFile) -> int | None:
     return frames if 0 < frames < _UNKNOWN_LENGTH else None
 
 
-def _ogg_is_whole(path: Path) -> bool:
+def _last_bytes(path: Path) -> bytes:
+    """Return the end of a file, long enough for the last page of an OGG stream."""
+    with open_embedded(path) or path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - _OGG_LARGEST_PAGE, 0))
+        return file.read()
+
+
+def _ogg_is_whole(end: bytes) -> bool:
     """Return whether the last page of an OGG file is marked as the end of the stream."""
-    with path.open("rb") as file:
-        file.seek(max(path.stat().st_size - _OGG_LARGEST_PAGE, 0))
-        end = file.read()
     last = end.rfind(b"OggS")
     return last >= 0 and len(end) > last + 5 and bool(end[last + 5] & _OGG_END_OF_STREAM)
 

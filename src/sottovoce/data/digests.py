@@ -18,11 +18,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sottovoce.data.manifest import BANDWIDTH, BANDWIDTH_LIMIT, SOURCE_RATE
+
 DIGEST_BYTES = 16
 DigestArray = npt.NDArray[np.uint8]  # (utterances, DIGEST_BYTES)
 
-# Columns that say where the audio was found. The audio itself is in the digest.
+# Columns that say where the audio was found, or what was measured of it. The audio itself is in the digest.
 _PLACES = ("paths", "start", "segment_seconds", "channel", "pauses", "parts", "root")
+_MEASURED = (SOURCE_RATE, BANDWIDTH, BANDWIDTH_LIMIT)
 _ROWS = 10_000  # at a time
 
 
@@ -35,7 +38,7 @@ def content_digests(
     table: pa.Table, targets: Sequence[npt.NDArray[np.uint8]], samples: npt.NDArray[np.int64], audio: DigestArray
 ) -> DigestArray:
     """Return the content digests of the utterances in a table of the index, without its tokens, frames and seconds."""
-    described = table.drop_columns([name for name in _PLACES if name in table.column_names])
+    described = table.drop_columns([name for name in (*_PLACES, *_MEASURED) if name in table.column_names])
     digests = np.zeros((len(table), DIGEST_BYTES), np.uint8)
     place = 0
     for batch in described.to_batches(max_chunksize=_ROWS):

@@ -36,12 +36,14 @@ class JournalLine:
     samples: Sequence[int]  # of every row; 0: rejected
     rejected: Sequence[tuple[int, str, str]]  # place in the chunk, reason, details
     digests: str  # of the audio of all rows that were not rejected, in hexadecimal
+    source_rates: Sequence[int]  # in Hz, of every row
+    bandwidths: Sequence[int]
 
     @classmethod
     def of(cls, key: str, chunk: Extracted) -> "JournalLine":
         """Return the line of an extracted chunk."""
         rejected = [(place, *fault) for place, fault in chunk.rejected.items()]
-        return cls(key, chunk.samples, rejected, chunk.digests.hex())
+        return cls(key, chunk.samples, rejected, chunk.digests.hex(), chunk.source_rates, chunk.bandwidths)
 
     @property
     def feature_bytes(self) -> int:

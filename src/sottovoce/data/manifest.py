@@ -23,6 +23,7 @@ from typing import TypedDict, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sottovoce.data.embedded import file_of
 from sottovoce.data.spelling import KEEP, REJECT, UnknownLetters, spelt_out, writable
 from sottovoce.data.text import TokenSet, normalise
 from sottovoce.errors import DataError
@@ -30,6 +31,7 @@ from sottovoce.processes import Progress, no_progress
 
 Item = TypeVar("Item")
 FULL_REFERENCE = "full_reference"
+SOURCE_RATE, BANDWIDTH, BANDWIDTH_LIMIT = "source_rate_hz", "bandwidth_hz", "bandwidth_limit_hz"
 
 
 class Reason(StrEnum):
@@ -154,7 +156,13 @@ _SCHEMA = pa.schema(
 )
 _REFERENCE = pa.field(FULL_REFERENCE, pa.string())  # a column only where an utterance needs it
 # Names that the store uses itself. A corpus column with such a name, prefixes aside, gets one prefix more.
-_OWN_NAMES = frozenset([*_SCHEMA.names, FULL_REFERENCE, "root", "frames", "seconds", "tokens", "store", "row"])
+_OWN_NAMES = frozenset(
+    [
+        *_SCHEMA.names,
+        *(FULL_REFERENCE, SOURCE_RATE, BANDWIDTH, BANDWIDTH_LIMIT),
+        *("root", "frames", "seconds", "tokens", "store", "row"),
+    ]
+)
 _PREFIX = "corpus_"
 _BATCH_ROWS = 50_000
 _PROGRESS_ROWS = 1_000
@@ -228,7 +236,7 @@ def _check(
         )
     try:
         # For a million utterances, pathlib objects would cost more than everything else.
-        files = [os.stat(os.path.join(root, path)) for path in entry.paths]  # noqa: PTH116, PTH118
+        files = [os.stat(os.path.join(root, file_of(path))) for path in entry.paths]  # noqa: PTH116, PTH118
     except (OSError, ValueError) as error:  # missing, a name too long, a loop of links, a zero byte in the name
         return reject(Reason.MISSING_FILE, f"{entry.paths[0][:200]!r}: {getattr(error, 'strerror', None) or error}")
     size, modified = sum(file.st_size for file in files), max(file.st_mtime_ns for file in files)

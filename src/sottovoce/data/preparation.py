@@ -28,7 +28,8 @@ from sottovoce.data.writer import (
     require_new,
     write_rejected,
 )
-from sottovoce.errors import DataError
+from sottovoce.errors import ConfigError, DataError
+from sottovoce.features.bandwidth import FULL_HZ, LEAST_HZ
 from sottovoce.features.logmel import DESCRIPTION
 from sottovoce.files import as_json, folder_bytes, make_folder, only_writer, require_free, write_json
 from sottovoce.processes import Progress, leave_if_unguarded, map_ordered, no_progress
@@ -47,18 +48,21 @@ class _StartRecord(PreparationRecord):
 
 @dataclass(frozen=True)
 class Request:
-    """The corpus to prepare and how its utterances are joined: all that determines the content of a store."""
+    """The corpus to prepare, how its utterances are joined, ...: all that determines the content of a store."""
 
     corpus: AnyCorpus
     joining: Joining | None = None
     unknown_letters: UnknownLetters = REJECT
+    bandwidth_hz: int | None = None
 
     def record(self) -> PreparationRecord:
         """Return the request as store.json keeps it: paths are absolute, so the working folder does not matter."""
         paths = {key: value.absolute() for key, value in self.corpus if isinstance(value, Path)}
         corpus = self.corpus.model_copy(update=paths).model_dump(mode="json")
         joining = self.joining and self.joining.model_dump(mode="json")
-        return PreparationRecord(corpus=corpus, joining=joining, unknown_letters=self.unknown_letters)
+        return PreparationRecord(
+            corpus=corpus, joining=joining, unknown_letters=self.unknown_letters, bandwidth_hz=self.bandwidth_hz
+        )
 
     @property
     def hash(self) -> str:
@@ -74,12 +78,19 @@ class Request:
         return build_manifest(corpus, arrange, progress, self.unknown_letters)
 
 
+def require_bandwidth(bandwidth_hz: int | None) -> None:
+    """Raise ConfigError where audio cannot be limited to this bandwidth."""
+    if bandwidth_hz is not None and not LEAST_HZ <= bandwidth_hz < FULL_HZ:
+        raise ConfigError(f"Expected a bandwidth from {LEAST_HZ:g} to less than {FULL_HZ} Hz, not {bandwidth_hz}.")
+
+
 def prepare(
     corpus: AnyCorpus,
     out: Path | str,
     *,
     joining: Joining | None = None,
     unknown_letters: UnknownLetters = REJECT,
+    bandwidth_hz: int | None = None,
     max_rejected: float = MAX_REJECTED,
     workers: int = 1,
     progress: Progress = no_progress,
@@ -92,13 +103,15 @@ def prepare(
     the same bytes; an existing store is never overwritten, and is returned if it was made from the same corpus with
     the same options; every utterance of the corpus is in the store or in rejected.tsv. If more than the share
     `max_rejected` of the utterances is unusable, the preparation stops with an error. `unknown_letters="keep"`, for
-    test sets, rejects no utterance for the characters of its text (see `spelling`).
+    test sets, rejects no utterance for the characters of its text (see `spelling`). `bandwidth_hz` limits the audio, as
+    if it had been recorded at twice that rate.
 
     Example:
         store = prepare(LibriSpeech(root=Path("LibriSpeech"), subset=("LS-100",)), "stores/ls-100")
     """
     leave_if_unguarded(workers)
-    request, out = Request(corpus, joining, unknown_letters), Path(out)
+    require_bandwidth(bandwidth_hz)
+    request, out = Request(corpus, joining, unknown_letters, bandwidth_hz), Path(out)
     if (out / INFO).exists():
         return _existing_store(request, out, workers, progress)
     require_new(out)
@@ -167,7 +180,10 @@ def _write_partial(
         limit.add(rejections_of(table, journal.lines))
         done = min(journal.resumed * CHUNK_ROWS, len(table))
         progress("features", done, len(table))
-        tasks = (Chunk(manifest.root, manifest.tokens, chunk.to_pylist()) for chunk in chunks[journal.resumed :])
+        tasks = (
+            Chunk(manifest.root, manifest.tokens, chunk.to_pylist(), request.bandwidth_hz)
+            for chunk in chunks[journal.resumed :]
+        )
         for chunk, result in zip(chunks[journal.resumed :], map_ordered(extract, tasks, workers), strict=True):
             journal.append(result)
             done += len(result.samples)

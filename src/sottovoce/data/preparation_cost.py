@@ -8,6 +8,7 @@ import numpy as np
 import soundfile
 
 from sottovoce.data.corpora import Synthetic
+from sottovoce.data.embedded import EmbeddedFault, open_embedded
 from sottovoce.data.extract import Chunk, extract
 from sottovoce.data.manifest import Manifest, ManifestRow
 from sottovoce.data.store import BYTES_PER_FRAME
@@ -71,7 +72,8 @@ def _seconds(row: ManifestRow, root: Path) -> float | None:
     if row["segment_seconds"] is not None:
         return float(row["segment_seconds"])
     try:
-        seconds = float(sum(soundfile.info(root / path).duration for path in row["paths"]) + sum(row["pauses"]))
-    except (soundfile.SoundFileError, OSError):
+        lengths = [soundfile.info(open_embedded(root / path) or root / path).duration for path in row["paths"]]
+        seconds = float(sum(lengths) + sum(row["pauses"]))
+    except (soundfile.SoundFileError, EmbeddedFault, OSError):
         return None
     return seconds if seconds < _LONGEST_SECONDS else None  # a header may announce any length

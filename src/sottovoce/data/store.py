@@ -8,7 +8,8 @@
     speaker_offsets.npy   int64 (speakers + 1): speaker k has the utterances offsets[k] to offsets[k + 1]
     digests.npy           uint8 (utterances, 2, 16): the digests of the audio and of the content of every utterance
     speakers.parquet      row k: the name and the totals of speaker k
-    index.parquet         row i: utterance, speaker, text, frames, seconds, paths and other columns of utterance i
+    index.parquet         row i: utterance, speaker, text, frames, seconds, paths, source_rate_hz (of the file),
+                          bandwidth_hz (measured) and other columns of utterance i
     rejected.tsv          the utterances that could not be used, and why
 
 Guarantees: opening checks every file against store.json and the others: sizes, types, order, and that targets are
@@ -23,7 +24,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from sottovoce.data.digests import DIGEST_BYTES, DigestArray
-from sottovoce.data.manifest import FULL_REFERENCE, UtteranceRow
+from sottovoce.data.manifest import BANDWIDTH, BANDWIDTH_LIMIT, FULL_REFERENCE, SOURCE_RATE, UtteranceRow
 from sottovoce.data.spelling import REJECT, UnknownLetters
 from sottovoce.data.store_files import (
     ArrayFile,
@@ -71,19 +72,26 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class IndexRow(UtteranceRow):
-    """A row of the index: an utterance with its sizes; `root` is the number of the folder its paths start from."""
+    """A row of the index: an utterance with its sizes; `root` is the number of the folder its paths start from.
+
+    Stores of earlier versions know neither source rate nor bandwidth. Only stores that were limited on purpose have a
+    limit.
+    """
 
     tokens: int
     frames: int
     seconds: float
     root: int
+    source_rate_hz: NotRequired[int | None]
+    bandwidth_hz: NotRequired[int | None]
+    bandwidth_limit_hz: NotRequired[int | None]
 
 
 _INDEX_TYPES = {
     **{name: pa.string() for name in ("utterance", "speaker", "text", "language", FULL_REFERENCE)},
     **{name: pa.float64() for name in ("start", "segment_seconds", "seconds")},
     **{name: pa.int64() for name in ("tokens", "frames")},
-    **{name: pa.int32() for name in ("channel", "root")},
+    **{name: pa.int32() for name in ("channel", "root", SOURCE_RATE, BANDWIDTH, BANDWIDTH_LIMIT)},
     **{name: pa.list_(pa.string()) for name in ("paths", "parts")},
     "pauses": pa.list_(pa.float64()),
 }
@@ -91,13 +99,16 @@ _ALWAYS = ("utterance", "speaker", "seconds")  # the columns that training needs
 
 
 class PreparationRecord(BaseModel):
-    """The corpus and the joining that a store was prepared from, and what became of letters outside the token set."""
+    """The corpus and the joining that a store was prepared from, what became of letters outside the token set, and the
+    bandwidth that the audio was limited to.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     corpus: dict[str, JsonValue]
     joining: dict[str, JsonValue] | None
     unknown_letters: UnknownLetters = REJECT
+    bandwidth_hz: int | None = None
 
 
 class MergeRecord(BaseModel):
@@ -293,7 +304,7 @@ class Store:
 
     def index(self, columns: list[str] | None = None, rows: slice | None = None) -> pa.Table:
         """Return the index, or some of its columns, or a range of its rows."""
-        wanted = list(IndexRow.__annotations__) if columns is None else columns
+        wanted = sorted(IndexRow.__required_keys__) if columns is None else columns
         require_columns(self.path / INDEX, self.index_columns(), wanted)
         if rows is None:
             return read_table(self.path / INDEX, columns)

@@ -19,7 +19,7 @@ import soundfile
 from sottovoce.data.digests import DigestArray, as_digests, content_digests
 from sottovoce.data.extract import OUTPUT_STRIDE
 from sottovoce.data.journal import JOURNAL, JournalLine
-from sottovoce.data.manifest import Manifest, Reason, Rejection
+from sottovoce.data.manifest import BANDWIDTH, BANDWIDTH_LIMIT, SOURCE_RATE, Manifest, Reason, Rejection
 from sottovoce.data.store import (
     CONTENT_FILES,
     DIGESTS,
@@ -81,6 +81,8 @@ def finish(
     """Write all files of a store except the features, which already exist; store.json is the last one."""
     done = list(lines)
     samples = np.array([count for line in done for count in line.samples], dtype=np.int64)
+    rates = np.array([rate for line in done for rate in line.source_rates], dtype=np.int32)
+    bandwidths = np.array([bandwidth for line in done for bandwidth in line.bandwidths], dtype=np.int32)
     audio = as_digests(bytes.fromhex("".join(line.digests for line in done)))
     used = samples > 0
     table = manifest.table.drop_columns(["bytes", "modified_ns"]).filter(pa.array(used))
@@ -89,6 +91,10 @@ def finish(
         os.path.relpath(manifest.root, folder) if _is_inside(manifest.root, folder) else str(manifest.root.absolute())
     )
     table = table.append_column("root", pa.array(np.zeros(len(table), np.int32)))
+    table = table.append_column(SOURCE_RATE, pa.array(rates[used])).append_column(BANDWIDTH, pa.array(bandwidths[used]))
+    if request.bandwidth_hz is not None:
+        limit = np.full(len(table), request.bandwidth_hz, np.int32)
+        table = table.append_column(BANDWIDTH_LIMIT, pa.array(limit))
     write_content(folder, table, samples[used], audio, manifest.tokens)
     write_info(
         folder,

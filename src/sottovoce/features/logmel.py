@@ -5,6 +5,7 @@ scale, and one mean and one variance over all frames and bins of the utterance. 
 dither, so the same samples always give the same features. Only complete windows become frames.
 """
 
+import functools
 from typing import Any
 
 import kaldi_native_fbank
@@ -69,6 +70,13 @@ _OPTIONS = _fbank_options()
 def frame_count(samples: int) -> int:
     """Return the number of frames of this many samples: the complete windows that fit."""
     return 1 + (samples - WINDOW_SAMPLES) // STRIDE_SAMPLES if samples >= WINDOW_SAMPLES else 0
+
+
+@functools.cache
+def bin_centres_hz() -> npt.NDArray[np.float64]:
+    """Return the centre frequency of every mel bin."""
+    low, high = (1127 * np.log(1 + hertz / 700) for hertz in (_LOW_HZ, _HIGH_HZ))
+    return np.asarray(700 * (np.exp(np.linspace(low, high, BINS + 2)[1:-1] / 1127) - 1))
 
 
 def log_mel(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -6,15 +6,21 @@ mean of the utterance.
 
 `frequency_shift` is not in the paper and off by default. It shifts all bins of an utterance up or down by a random
 number of bins before masking. A longer vocal tract has lower resonances, so a few speakers sound like many.
+
+`bandlimit` is not in the paper either and off by default. It makes a share of the utterances look as if they had been
+recorded at a lower sampling rate (`bandwidth.empty_upper_bins_`), after the shift and before the masks.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from sottovoce.features.logmel import BINS
+from sottovoce.features.bandwidth import LEAST_HZ, empty_upper_bins_
+from sottovoce.features.logmel import BINS, SAMPLE_RATE_HZ
+
+_Hertz = Annotated[float, Field(ge=LEAST_HZ, lt=SAMPLE_RATE_HZ / 2)]
 
 
 class SpecAugment(BaseModel):
@@ -30,6 +36,19 @@ class SpecAugment(BaseModel):
         0, ge=0, lt=BINS, description="largest shift of all bins, up or down; 0: no shift, as in the paper"
     )
     time_ratio: float = Field(0.1, ge=0, le=1, description="p, the largest share of an utterance in one time mask")
+    bandlimit: float = Field(
+        0.0, ge=0, le=1, description="share of the utterances to band-limit; 0: none, as in the paper"
+    )
+    bandlimit_hz: tuple[_Hertz, _Hertz] = Field(
+        (3400.0, 4000.0), description="lowest and highest bandwidth of a band-limited utterance, in Hz"
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "SpecAugment":
+        least, most = self.bandlimit_hz
+        if least > most:
+            raise ValueError(f"expected the lower bandwidth first, not {least:g} before {most:g}")
+        return self
 
 
 def augment_(
@@ -52,6 +71,8 @@ def augment_(
         if options.frequency_shift:
             source = np.clip(np.arange(bins) - masks.shift, 0, bins - 1)
             features[row, :count] = features[row, :count, source].T
+        if masks.bandwidth_hz is not None:
+            empty_upper_bins_(features[row, :count], masks.bandwidth_hz, np.random.default_rng(masks.noise_seed))
         for start, width in masks.bins:
             features[row, :, start : start + width] = 0
         for start, width in masks.frames:
@@ -64,6 +85,8 @@ class _Masks(NamedTuple):
     shift: int
     bins: list[tuple[int, int]]
     frames: list[tuple[int, int]]
+    bandwidth_hz: float | None  # None: the row keeps its band
+    noise_seed: int  # of the noise in its empty bins
 
 
 def _draw(count: int, bins: int, options: SpecAugment, rng: np.random.Generator) -> _Masks:
@@ -72,7 +95,15 @@ def _draw(count: int, bins: int, options: SpecAugment, rng: np.random.Generator)
     shift = int(rng.integers(-largest, largest, endpoint=True)) if largest else 0
     over_bins = _spans(options.frequency_masks, options.frequency_bins, bins, rng)
     longest = min(options.time_frames, int(options.time_ratio * count))
-    return _Masks(shift, over_bins, _spans(options.time_masks, longest, count, rng))
+    return _Masks(shift, over_bins, _spans(options.time_masks, longest, count, rng), *_draw_band(options, rng))
+
+
+def _draw_band(options: SpecAugment, rng: np.random.Generator) -> tuple[float | None, int]:
+    """Draw the bandwidth of a row and a seed; without `bandlimit` nothing is drawn, as before there was one."""
+    if not options.bandlimit:
+        return None, 0
+    chosen, bandwidth, seed = rng.random(), rng.uniform(*options.bandlimit_hz), int(rng.integers(2**62))
+    return (float(bandwidth) if chosen < options.bandlimit else None), seed
 
 
 def _spans(masks: int, widest: int, room: int, rng: np.random.Generator) -> list[tuple[int, int]]:

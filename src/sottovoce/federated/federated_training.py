@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.config import Config, Resolved
+from sottovoce.data.bandwidths import heard_in
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
 from sottovoce.errors import PrivacyError
@@ -19,6 +20,7 @@ from sottovoce.federated.engine import Engine
 from sottovoce.federated.preparing import Prepared, shorter
 from sottovoce.federated.process_aggregator import ProcessAggregator
 from sottovoce.federated.seed import SeedModel
+from sottovoce.model.model_file import heard_by
 from sottovoce.privacy.accounting import Pld, delta_caution, pld, rounded_up
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger, read_ledger, require_same_mechanism
@@ -47,6 +49,7 @@ MAY_CHANGE = (
         "about",
         "corpus",
         "joining",
+        "features",
         "central",
     ),
 )
@@ -88,6 +91,7 @@ def _train(opened: OpenRun, make_aggregator: MakeAggregator) -> None:
         events=config.diagnostics,
     )
     _say_first(training, len(users))
+    _say_bandwidths(training, speakers)
     with closing(training.log):
         if population is not None:
             training.ledger = _open_ledger(training, header, population, speakers)
@@ -159,6 +163,26 @@ def _say_first(training: Training, users: int) -> None:
     if config.diagnostics:
         for note in population_notes(config.participation, users):
             context.display.say(f"Note: {note}")
+
+
+def _say_bandwidths(training: Training, speakers: Population) -> None:
+    """Say, before the first step, where dev and test have another bandwidth than what the model hears.
+
+    The bandwidth of users' audio is private. So without diagnostics they are compared with the band that the store was
+    limited to on purpose or, where it was not, with what the seed model has heard.
+    """
+    context = training.context
+    config = context.resolved.config
+    if training.progress.step >= context.steps:
+        return
+    seed_model = config.data.seed_model
+    if config.diagnostics:
+        heard = heard_in(speakers, config.specaugment)
+    elif context.recogniser.heard is not None or seed_model is None:
+        heard = context.recogniser.heard
+    else:
+        heard = heard_by(seed_model)
+    context.say_differences(heard)
 
 
 def _make_engine(

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from sottovoce.config import Config
+from sottovoce.data.bandwidths import declared_band
 from sottovoce.data.population import Population
 from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.federated.client import Client
@@ -38,7 +39,7 @@ class Prepared:
         users = speakers.iid(config.seed) if config.users.iid else speakers
         context = opened.prepare(
             speakers, optimizer=options.optimizer, steps=options.central_steps, trainable=options.trainable
-        )
+        ).knowing(declared_band(speakers.store, config.specaugment))
         mechanism = Mechanism(
             config.privacy,
             config.participation,

@@ -13,7 +13,7 @@ from sottovoce.data.overlap import overlap_of
 from sottovoce.data.population import Population
 from sottovoce.errors import PrivacyError, SottoError
 from sottovoce.files import sha256_of
-from sottovoce.model.recogniser import model_path
+from sottovoce.model.model_file import model_path
 from sottovoce.privacy.acceptance import require_accepted
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE
 from sottovoce.privacy.ledger import LEDGER_FILE, LedgerContent

@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from sottovoce.model.encoder_options import EncoderOptions
     from sottovoce.model.flat import FlatModel
     from sottovoce.model.hardware import Hardware
+    from sottovoce.model.model_file import model_path
     from sottovoce.model.model_options import AnyEncoder, ConformerOptions, TransformerOptions
     from sottovoce.model.partition import Partition, make_partition
-    from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
+    from sottovoce.model.recogniser import Recogniser, load_recogniser
     from sottovoce.model.roles import TensorRole, Trainable
 
 __all__ = [
@@ -39,9 +40,10 @@ __getattr__ = lazy_names(
         "encoder_options": "EncoderOptions",
         "flat": "FlatModel",
         "hardware": "Hardware",
+        "model_file": "model_path",
         "model_options": "AnyEncoder ConformerOptions TransformerOptions",
         "partition": "Partition make_partition",
-        "recogniser": "Recogniser load_recogniser model_path",
+        "recogniser": "Recogniser load_recogniser",
         "roles": "TensorRole Trainable",
     },
 )

@@ -28,7 +28,8 @@ from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError, DataError, expectation, nearest, with_full_stop
 from sottovoce.model.encoder import make_on_meta
 from sottovoce.model.encoder_options import EncoderOptions
-from sottovoce.model.recogniser import Recogniser, saved_tokens
+from sottovoce.model.model_file import saved_tokens
+from sottovoce.model.recogniser import Recogniser
 
 _PART = re.compile(r"([1-9]\d?)/([1-9]\d?)")
 

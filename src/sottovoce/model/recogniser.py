@@ -1,11 +1,12 @@
 """A recogniser: an encoder with its options, tokens and parameters, saved in one safetensors file.
 
 model.safetensors holds the parameters by name and one metadata entry, `sottovoce`, with the options, languages, tokens
-and features as JSON. That is all one needs to use the model, and nothing in it differs between two equal runs.
+and features as JSON. That is all one needs to use the model, and nothing in it differs between two equal runs. A model
+that was trained centrally, or on a store that was limited on purpose, also holds the bandwidth of its training data.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +19,27 @@ from sottovoce.data.store import Store
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.features import logmel
+from sottovoce.features.bandwidth import Band
 from sottovoce.files import written_whole
 from sottovoce.model.encoder import Encoder, make_initialised, make_on_meta
 from sottovoce.model.encoder_options import EncoderOptions
 from sottovoce.model.flat import FlatModel, encoder_partition, require_shapes
+from sottovoce.model.model_file import METADATA, band_in, description_in, model_path
 from sottovoce.model.model_options import ENCODERS, described, read_options
 from sottovoce.model.partition import Partition, PartitionName
 from sottovoce.model.roles import Trainable
 from sottovoce.randomness import stream
-from sottovoce.reading import BadDocument, parse_json
-
-MODEL_FILE = "model.safetensors"
-_METADATA = "sottovoce"
 
 
 @dataclass(frozen=True)
 class Recogniser:
-    """A model with its token set."""
+    """A model with its token set, and the bandwidths that it has heard in training, where they are known and public."""
 
     options: EncoderOptions
     token_set: TokenSet
     encoder: Encoder
     flat: FlatModel
+    heard: Band | None = None
 
     @classmethod
     def make(
@@ -67,17 +67,19 @@ class Recogniser:
 
     def description(self) -> dict[str, Any]:
         """Return the metadata of the model file."""
+        training = {} if self.heard is None else {"training": {"bandwidth_hz": list(self.heard)}}
         return {
             "model": described(self.options),
             "languages": list(self.token_set.languages),
             "tokens": list(self.token_set.tokens),
             "features": logmel.DESCRIPTION,
+            **training,
         }
 
     def save(self, path: Path) -> None:
         """Write the model whole; the same parameters give the same bytes."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.flat.tensors().items()}
-        metadata = {_METADATA: json.dumps(self.description(), sort_keys=True)}
+        metadata = {METADATA: json.dumps(self.description(), sort_keys=True)}
         with written_whole(path) as file:
             file.write(save(tensors, metadata))
 
@@ -104,14 +106,6 @@ class Recogniser:
             )
 
 
-def model_path(path: Path) -> Path:
-    """Return the model file of a checkpoint: the file itself, a checkpoint's folder, or a run's folder."""
-    for candidate in (path, path / MODEL_FILE, path / "best" / MODEL_FILE, path / "last" / MODEL_FILE):
-        if candidate.is_file():
-            return candidate
-    raise DataError(f"There is no model at {path}. Give a {MODEL_FILE}, a checkpoint's folder or a run's folder.")
-
-
 def load_recogniser(path: Path, device: torch.device | str = "cpu") -> Recogniser:
     """Load a model, or say in one line why it cannot be loaded.
 
@@ -120,7 +114,8 @@ def load_recogniser(path: Path, device: torch.device | str = "cpu") -> Recognise
     path = model_path(path)
     try:
         with safe_open(path, "pt") as file:
-            options, token_set = _model_of(_described(file.metadata() or {}, path), path)
+            description = description_in(file.metadata() or {}, path)
+            options, token_set = _model_of(description, path)
             names = list(file.keys())
             require_shapes(
                 make_on_meta(options, len(token_set.tokens)),
@@ -132,7 +127,7 @@ def load_recogniser(path: Path, device: torch.device | str = "cpu") -> Recognise
         raise DataError(f"{path} is not a whole safetensors file: {error}. Save it again.") from None
     except ValueError as error:
         raise DataError(f"{path} does not fit the model it describes: {error}.") from None
-    return recogniser
+    return replace(recogniser, heard=band_in(description))
 
 
 def _model_of(description: dict[str, Any], path: Path) -> tuple[EncoderOptions, TokenSet]:
@@ -152,21 +147,12 @@ def saved_partition(path: Path, name: PartitionName, trainable: Trainable = "all
     """Return the layers of a saved model without reading its parameters; raise DataError where that is impossible."""
     try:
         with safe_open(path, "pt") as file:
-            description = _described(file.metadata() or {}, path)
+            description = description_in(file.metadata() or {}, path)
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path} cannot be read: {error}.") from None
     options, token_set = _model_of(description, path)
     encoder = make_on_meta(options, len(token_set.tokens))
     return encoder_partition(encoder, name, trainable)
-
-
-def saved_tokens(metadata: dict[str, str]) -> list[str] | None:
-    """Return the tokens that the metadata of a model file name; None where it was not saved by Sottovoce."""
-    try:
-        tokens = json.loads(metadata.get(_METADATA, "null"))["tokens"]
-    except (ValueError, RecursionError, TypeError, KeyError):
-        return None
-    return tokens if isinstance(tokens, list) and all(isinstance(token, str) for token in tokens) else None
 
 
 def _options(description: dict[str, Any], path: Path) -> EncoderOptions:
@@ -178,14 +164,3 @@ def _options(description: dict[str, Any], path: Path) -> EncoderOptions:
         return read_options(model)
     except ValidationError:
         raise DataError(f"{path} describes a model that this version does not know.") from None
-
-
-def _described(metadata: dict[str, str], path: Path) -> dict[str, Any]:
-    """Return the description in a model file's metadata."""
-    try:
-        description = parse_json(metadata.get(_METADATA, "null"))
-    except BadDocument:
-        description = None
-    if not isinstance(description, dict):
-        raise DataError(f"{path} was not saved by Sottovoce: it does not say what model it is.")
-    return description

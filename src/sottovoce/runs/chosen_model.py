@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.errors import DataError
+from sottovoce.model.model_file import model_path
 from sottovoce.runs.documents import Checkpoint
 from sottovoce.runs.folder import BEST, CHECKPOINTS, LAST
 
@@ -27,8 +28,6 @@ class ChosenModel:
 
 def chosen_model(place: Path) -> ChosenModel:
     """Return the model of a run (its best one, or else its last one), of a checkpoint, or of a file."""
-    from sottovoce.model.recogniser import model_path  # noqa: PLC0415 - loads torch
-
     file = model_path(place)
     folder = file.resolve().parent
     names, step = [], None

@@ -30,6 +30,7 @@ from safetensors import SafetensorError
 
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.files import OWNER_WRITES_FOLDER, keep_private, make_folder, sha256_of, sync_folder, written_whole
+from sottovoce.model.model_file import MODEL_FILE
 from sottovoce.open_union import unknown_kind
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
@@ -184,8 +185,6 @@ class Run:
         """
         from safetensors.torch import save  # noqa: PLC0415 - loads torch
 
-        from sottovoce.model.recogniser import MODEL_FILE  # noqa: PLC0415 - loads torch
-
         name = self._free_name(f"{step:08d}")
         folder = self.path / CHECKPOINTS / name
         temporary = folder.with_name(f".{name}.{secrets.token_hex(16)}.tmp")
@@ -242,8 +241,6 @@ class Run:
     def load(self, recogniser: Recogniser, state: State) -> Checkpoint | None:
         """Fill model and optimizer from the last checkpoint and return its counters; None before the first one."""
         from safetensors.torch import load_file  # noqa: PLC0415 - loads torch
-
-        from sottovoce.model.recogniser import MODEL_FILE  # noqa: PLC0415 - loads torch
 
         folder = self.path / LAST
         if not folder.exists():

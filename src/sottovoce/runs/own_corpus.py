@@ -35,7 +35,14 @@ def with_own_corpus(resolved: Resolved, run: Path, workers: int, progress: Progr
         )
     if not (config.users.dev_speakers and config.users.test_speakers):
         return resolved
-    store = prepare(config.corpus, run / "corpus", joining=config.joining, workers=workers, progress=progress)
+    store = prepare(
+        config.corpus,
+        run / "corpus",
+        joining=config.joining,
+        bandwidth_hz=config.features.bandwidth_hz,
+        workers=workers,
+        progress=progress,
+    )
     keep_private(store.path)
     parts = _split(store, config.users.dev_speakers, config.users.test_speakers, config.seed)
     for name, speakers in parts.items():

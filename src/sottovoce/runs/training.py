@@ -24,14 +24,17 @@ import torch
 from torch import Tensor
 
 from sottovoce.config import Config, Resolved
+from sottovoce.data.bandwidths import bandwidths_of, difference
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.scoring import evaluate
 from sottovoce.evaluation.utterances import score
+from sottovoce.features.bandwidth import Band
 from sottovoce.files import folder_if_used, only_writer, sha256_of
 from sottovoce.model.importing import token_changes, with_tokens
-from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
+from sottovoce.model.model_file import model_path
+from sottovoce.model.recogniser import Recogniser, load_recogniser
 from sottovoce.model.roles import Trainable
 from sottovoce.optim import Optimizer, State
 from sottovoce.privacy.chain import Mark
@@ -118,6 +121,18 @@ class TrainingContext(OpenRun):
     dev: Population | None
     test: Population | None
     steps: int  # how many to take
+
+    def knowing(self, heard: Band | None) -> "TrainingContext":
+        """Return this context with a model that says which bandwidths it has heard; None: it does not."""
+        return replace(self, recogniser=replace(self.recogniser, heard=heard))
+
+    def say_differences(self, heard: Band | None) -> None:
+        """Say where dev or test have another bandwidth than what the model hears, or has heard."""
+        for name, population in (("dev", self.dev), ("test", self.test)):
+            if population is not None and heard is not None:
+                line = difference(heard, bandwidths_of(population), f"utterances of {name}")
+                if line is not None:
+                    self.display.say(line)
 
 
 @dataclass

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from sottovoce.config import Config, public_hash
 from sottovoce.errors import PrivacyError
 from sottovoce.files import sha256_of
+from sottovoce.model.model_file import model_path
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, pld, rdp
 from sottovoce.privacy.charges import Charges
 from sottovoce.privacy.claims import Account, open_account
@@ -122,7 +123,7 @@ def _agree(one: object, other: object) -> bool:
 
 def mechanism_of(config: Config, checkpoint: Path) -> Mechanism:
     """Return the mechanism of a run: its configuration's, on the layers of a checkpoint's model."""
-    from sottovoce.model.recogniser import model_path, saved_partition  # noqa: PLC0415 - loads torch
+    from sottovoce.model.recogniser import saved_partition  # noqa: PLC0415 - loads torch
 
     options = config.federated
     partition = saved_partition(model_path(checkpoint), options.partition, options.trainable)

@@ -1,7 +1,8 @@
-"""Lhotse manifests: recordings and supervisions, as every Lhotse recipe writes them (JSONL or JSON, also .gz).
+"""Lhotse manifests: recordings and supervisions, or cuts, as Lhotse writes them (JSONL or JSON, also .gz).
 
-The manifests are read as plain JSON, so Lhotse need not be installed. A supervision is a segment of a recording. Only
-recordings in plain files without transforms are used; others are listed as rejected. Nothing that a manifest contains
+The manifests are read as plain JSON, so Lhotse need not be installed. A supervision is a segment of a recording; in a
+cut, which holds its recording, it is one that begins where the cut begins. Only recordings in plain files without
+transforms are used; others are listed as rejected, and so are cuts of several tracks. Nothing that a manifest contains
 is executed or downloaded.
 """
 
@@ -10,7 +11,7 @@ import json
 import math
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from sottovoce.errors import DataError
 from sottovoce.reading import parse_json
 
 Json = dict[str, Any]  # an object of a manifest, which may contain anything
+_ROUNDING = 0.001  # seconds; Lhotse rounds times
 
 
 class Lhotse(CorpusSpec):
@@ -62,32 +64,114 @@ class Lhotse(CorpusSpec):
         recording = recordings.get(recording_id)
         if recording is None:
             return Rejection(utterance, speaker, Reason.MISSING_FILE, f"no recording {recording_id!r} in the manifest")
-        try:
-            path, channel = recording.source(supervision.get("channel", 0))
-            start, seconds = recording.segment(float(supervision["start"]), float(supervision["duration"]))
-        except (ValueError, TypeError, KeyError) as fault:
-            return Rejection(utterance, speaker, Reason.MALFORMED_ROW, f"recording {recording_id}: {fault}")
-        gender, custom = supervision.get("gender"), supervision.get("custom")
-        extra = {"recording": recording_id, "gender": None if gender is None else str(gender)}
-        if isinstance(custom, dict):
-            extra |= {name: str(value) for name, value in custom.items() if isinstance(value, str | int | float)}
-        return Entry(
-            utterance=utterance,
-            speaker=speaker,
-            text=str(supervision.get("text") or ""),
-            language=self.language,
-            paths=(self._resolved(path),),
-            start=start,
-            segment_seconds=seconds,
-            channel=channel,
-            extra=extra,
-        )
+        entry = _entry(supervision, recording, recording_id, self.language)
+        return _resolved(entry, self.recordings.parent, self.audio_root)
 
-    def _resolved(self, path: str) -> str:
-        """Return the path as it is if it exists below the root, else from the working folder, as Lhotse resolves it."""
-        root = self.audio_root or self.recordings.parent
-        here = Path(path).absolute()
-        return path if self.audio_root or (root / path).exists() or not here.exists() else str(here)
+
+class LhotseCuts(CorpusSpec):
+    """A Lhotse manifest of cuts."""
+
+    kind: Literal["lhotse-cuts"] = "lhotse-cuts"
+    cuts: Path = Field(description="the manifest of cuts (.jsonl or .json, also .gz)")
+    language: Literal["en", "fr", "de"] = Field("en", description="the language of the text: en, fr or de")
+    audio_root: Path | None = Field(
+        None, description="the folder of relative paths (default: the manifest's, then the working folder)"
+    )
+    label: str | None = Field(None, description="the name shown in statistics (default: the manifest's name)")
+
+    def read(self) -> Corpus:
+        """Return the corpus with every supervision of every cut."""
+        require_file(self.cuts)
+        label = self.label or self.cuts.name.split(".")[0]
+        return Corpus(label, self.audio_root or self.cuts.parent, (self.language,), self._rows())
+
+    def _rows(self) -> Iterator[Entry | Rejection]:
+        for cut in _read(self.cuts):
+            name, supervisions = str(cut.get("id") or ""), cut.get("supervisions")
+            fault = _cut_fault(cut)
+            if fault is not None:
+                yield Rejection(name, _speaker_of(supervisions), Reason.MALFORMED_ROW, fault)
+                continue
+            recording = _LhotseRecording.of(cut["recording"])
+            for supervision in supervisions or ():
+                yield self._entry(cut, supervision, recording)
+
+    def _entry(self, cut: Json, supervision: Json, recording: "_LhotseRecording") -> Entry | Rejection:
+        utterance, speaker = str(supervision.get("id") or ""), str(supervision.get("speaker") or "")
+        recording_id = str(cut["recording"].get("id", ""))
+        if not utterance:
+            return Rejection("", speaker, Reason.MALFORMED_ROW, f"cut {cut.get('id')}: a supervision without an id")
+        try:
+            start, seconds = _inside(cut, supervision)
+        except (ValueError, TypeError, KeyError) as fault:
+            return Rejection(utterance, speaker, Reason.MALFORMED_ROW, f"cut {cut.get('id')}: {fault}")
+        channel = supervision.get("channel", cut.get("channel", 0))
+        placed = supervision | {"start": start, "duration": seconds, "channel": channel}
+        entry = _entry(placed, recording, recording_id, self.language)
+        return _resolved(entry, self.cuts.parent, self.audio_root)
+
+
+def _cut_fault(cut: Json) -> str | None:
+    """Return why a cut cannot be used; None where it can."""
+    kind = cut.get("type", "MonoCut")
+    if "tracks" in cut or kind not in ("MonoCut", "MultiCut"):
+        return f"a cut of type {kind!r}: only cuts of one recording are read, not tracks that are mixed or padded"
+    if not isinstance(cut.get("recording"), dict):
+        return "a cut without a recording"
+    supervisions = cut.get("supervisions")
+    if not isinstance(supervisions, list) or not all(isinstance(one, dict) for one in supervisions) or not supervisions:
+        return "a cut without a supervision"
+    return None
+
+
+def _speaker_of(supervisions: Any) -> str:
+    """Return the speaker of the first supervision; empty where there is none."""
+    first = supervisions[0] if isinstance(supervisions, list) and supervisions else None
+    return str(first.get("speaker") or "") if isinstance(first, dict) else ""
+
+
+def _inside(cut: Json, supervision: Json) -> tuple[float, float]:
+    """Return where a supervision begins in the recording, and its length; raise ValueError outside the cut."""
+    begin, length = float(cut["start"]), float(cut["duration"])
+    start, seconds = float(supervision["start"]), float(supervision["duration"])
+    if not (start >= -_ROUNDING and start + seconds <= length + _ROUNDING):
+        raise ValueError(f"a supervision from {start} s over {seconds} s, which is not inside the cut of {length} s")
+    return max(round(begin + start, 9), 0.0), seconds
+
+
+def _entry(supervision: Json, recording: "_LhotseRecording", recording_id: str, language: str) -> Entry | Rejection:
+    """Return the utterance that a supervision of a recording is."""
+    utterance, speaker = str(supervision["id"]), str(supervision.get("speaker") or "")
+    try:
+        path, channel = recording.source(supervision.get("channel", 0))
+        start, seconds = recording.segment(float(supervision["start"]), float(supervision["duration"]))
+    except (ValueError, TypeError, KeyError) as fault:
+        return Rejection(utterance, speaker, Reason.MALFORMED_ROW, f"recording {recording_id}: {fault}")
+    gender, custom = supervision.get("gender"), supervision.get("custom")
+    extra = {"recording": recording_id, "gender": None if gender is None else str(gender)}
+    if isinstance(custom, dict):
+        extra |= {name: str(value) for name, value in custom.items() if isinstance(value, str | int | float)}
+    return Entry(
+        utterance=utterance,
+        speaker=speaker,
+        text=str(supervision.get("text") or ""),
+        language=language,
+        paths=(path,),
+        start=start,
+        segment_seconds=seconds,
+        channel=channel,
+        extra=extra,
+    )
+
+
+def _resolved(entry: Entry | Rejection, folder: Path, audio_root: Path | None) -> Entry | Rejection:
+    """Return the entry with its path as it is where that exists below the root, else from the working folder."""
+    if isinstance(entry, Rejection):
+        return entry
+    (path,) = entry.paths
+    here = Path(path).absolute()
+    kept = audio_root is not None or (folder / path).exists() or not here.exists()
+    return entry if kept else replace(entry, paths=(str(here),))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,11 @@ def read_rows(path: Path, required: dict[str, str]) -> Iterator[Row | Malformed]
     raise DataError(f"{path} is not a supported table. Its name should end in {', '.join(_READERS)}.")
 
 
+def read_json_lines(path: Path) -> Iterator[Row | Malformed]:
+    """Yield the objects of a file with one JSON object per line, whatever its name."""
+    return _whole(path, _read_jsonl(path, {}))
+
+
 def open_text(path: Path) -> TextIO:
     """Open a text file, compressed or not; bytes that are not UTF-8 are read as surrogates."""
     if path.suffix == ".gz":
@@ -121,7 +126,7 @@ def _read_jsonl(path: Path, required: dict[str, str]) -> Iterator[Row | Malforme
                 continue
             if number == 1:
                 _require_columns(path, list(row), required)
-            yield {name: _as_text(value) for name, value in row.items()}
+            yield {name: as_text(value) for name, value in row.items()}
 
 
 def _parsed(line: str) -> dict[str, Any] | str:
@@ -140,10 +145,11 @@ def _read_parquet(path: Path, required: dict[str, str]) -> Iterator[Row | Malfor
     _require_columns(path, file.schema_arrow.names, required)
     for batch in file.iter_batches():
         for row in batch.to_pylist():
-            yield {name: _as_text(value) for name, value in row.items()}
+            yield {name: as_text(value) for name, value in row.items()}
 
 
-def _as_text(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
+    """Return a value as text: a text as it is, a missing value as None, anything else as JSON."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, float) and math.isnan(value):  # many tools write a missing value as NaN

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sottovoce.errors import DataError, SottoError
+from sottovoce.model.model_file import MODEL_FILE
 from sottovoce.model.partition import Partition, PartitionName
-from sottovoce.model.recogniser import MODEL_FILE, saved_partition
+from sottovoce.model.recogniser import saved_partition
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE
 from sottovoce.reports.reading.metrics import read_metrics
