@@ -123,7 +123,7 @@ def only_writer(folder: Path) -> Iterator[None]:
     A second writer gets a DataError. The lock is a file beside the folder, so the folder may be renamed in the block.
     """
     folder = folder.absolute()
-    path = folder.with_name(folder.name + ".lock")
+    path = lock_of(folder)
     while True:
         with path.open("w") as lock:
             try:
@@ -137,6 +137,27 @@ def only_writer(folder: Path) -> Iterator[None]:
             finally:
                 path.unlink(missing_ok=True)
             return
+
+
+def lock_of(folder: Path) -> Path:
+    """Return the lock of a folder's only writer; a writer that was killed leaves the file behind, without its lock."""
+    folder = folder.absolute()
+    return folder.with_name(folder.name + ".lock")
+
+
+def is_being_written(folder: Path) -> bool:
+    """Return whether a process holds a folder as its only writer. Nothing is created."""
+    try:
+        descriptor = os.open(lock_of(folder), os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:  # nobody has made it, or may read it
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)  # which also gives back the lock
+    return False
 
 
 @contextlib.contextmanager

@@ -66,7 +66,7 @@ def report(
 
     Example: report(["runs/dim", "runs/global"], out="report.html")
     """
-    folders, page = _places(runs, out)
+    folders, page = places_of(runs, out)
     drawn = draw_page(folders, page, title=title, lead=lead, sections=sections, rows=rows)
     return write_page(drawn, page)
 
@@ -116,7 +116,8 @@ def write_page(drawn: DrawnPage, page: Path, *, reload_seconds: float | None = N
     return Report(page, tuple(files), drawn.groups)
 
 
-def _places(runs: AnyPath | Sequence[AnyPath], out: AnyPath | None) -> tuple[list[Path], Path]:
+def places_of(runs: AnyPath | Sequence[AnyPath], out: AnyPath | None) -> tuple[list[Path], Path]:
+    """Return the folders of the runs, and the page."""
     folders = [Path(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
     if not folders:
         raise DataError("There is nothing to report on. Give the folders of one or more runs.")
@@ -191,7 +192,8 @@ def _html(drawn: DrawnPage, folder_name: str, reload_seconds: float | None) -> s
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
         f"{plain}<title>{esc(drawn.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body{reload}>\n"
-        f'<header><h1>{esc(drawn.title)}</h1><p class="lead">{esc(drawn.opening)}</p><nav>{links}</nav></header>\n'
+        f'<header><h1>{esc(drawn.title)}</h1><p class="lead">{esc(drawn.opening)}</p>'
+        f'<nav class="scroll">{links}</nav></header>\n'
         f"<main>\n{body}\n</main>\n"
         f"<footer>Made by sotto {esc(VERSION)}. {beside}The diagnostics on this page are computed from private "
         "training data: share them only with people who may see that data.</footer>\n"

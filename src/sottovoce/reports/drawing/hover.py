@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
@@ -54,7 +55,7 @@ def _axis(axis: Axis, title: str) -> dict[str, Any]:
     low, high = axis.get_view_interval()
     if axis.get_inverted():
         low, high = high, low
-    described = {"label": axis.get_label_text() or title, "ends": [float(low), float(high)]}
+    described: dict[str, Any] = {"label": axis.get_label_text() or title, "ends": [float(low), float(high)]}
     if axis.get_scale() == "log":
         described["log"] = True
     formatter = axis.get_major_formatter()
@@ -69,7 +70,7 @@ def _curve(axes: Axes, line: Line2D, epsilon_axis: AxisName | None) -> dict[str,
     if not label.startswith("{"):
         return None
     described = json.loads(label)
-    points = [(float(x), float(y)) for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)]
+    points = list(zip(*(np.asarray(data, dtype=np.float64).tolist() for data in line.get_data()), strict=True))
     names = described["names"]
     curve = {"colour": line.get_color(), "shows": described["shows"]}
     if line.get_transform() != axes.transData:  # a horizontal line across the panel

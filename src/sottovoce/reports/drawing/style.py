@@ -106,6 +106,7 @@ footer { margin-top: 4rem; font-size: 0.85rem; color: var(--muted); }
   body { padding-top: 1.6rem; font-size: 1rem; }
   h1 { font-size: 1.55rem; }
   .lead { font-size: 1.06rem; }
+  nav { white-space: nowrap; }
   th, td { padding: 0.38rem 0.5rem; }
 }
 @media print {
@@ -120,12 +121,13 @@ footer { margin-top: 4rem; font-size: 0.85rem; color: var(--muted); }
   .panel, tr, .legend li { break-inside: avoid; }
   thead { display: table-header-group; }
   .panels.many { grid-template-columns: repeat(3, 1fr); }
+  .panels.pair { grid-template-columns: repeat(2, 1fr); }
   .panels .broad { display: block; }
   .panels .narrow { display: none; }
   .scroll { overflow: visible; background: none; }
   .scroll table { width: 100%; font-size: 7.5pt; }
   th, td, td.text { padding: 0.15rem 0.25rem; white-space: normal; overflow-wrap: anywhere; min-width: 0; }
-  td:not(.text, .name) { overflow-wrap: normal; }
+  th, td:not(.text, .name) { overflow-wrap: normal; }
   .sticky th:first-child, .sticky td:first-child { position: static; max-width: 12rem; }
   a { color: inherit; text-decoration: none; }
 }

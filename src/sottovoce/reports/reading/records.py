@@ -20,6 +20,7 @@ from sottovoce.privacy.ledger import LEDGER_FILE
 from sottovoce.reports.reading.metrics import read_metrics
 from sottovoce.runs.documents import BenchRow, ClaimedEpsilon, Evaluation, Result, RunConfig
 from sottovoce.runs.folder import LAST, Run
+from sottovoce.runs.following import has_ended
 from sottovoce.runs.metrics_log import Line
 from sottovoce.runs.verification import Verified, verify
 
@@ -69,8 +70,7 @@ class RunRecord:
     @property
     def finished(self) -> bool:
         """Whether the run has ended: after its last step, at its time limit, or at the end of its privacy budget."""
-        evaluated = any(evaluation.steps == self.steps_done for evaluation in self.evaluations.values())
-        return self.result is not None or evaluated or self.steps_done >= self.steps_planned
+        return has_ended(self.steps_done, self.steps_planned, self.result, self.evaluations.values())
 
     def setting(self, key: str) -> Any:
         """Return a value of the configuration; see `RunConfig.setting`."""
@@ -181,7 +181,7 @@ def read_records(paths: Sequence[Path], rows: Mapping[Path, Sequence[BenchRow]] 
     unique = list({path.resolve(): path for path in paths}.values())
     if not unique:
         raise DataError("There is nothing to report on. Give the folders of one or more runs.")
-    given = rows or {}
+    given: Mapping[Path, Sequence[BenchRow | None]] = rows or {}
     pairs = [(path, row) for path in unique for row in given.get(path) or [BenchRow.find(path)]]
     names = _names(pairs)
     return [_read(path, name, row) for (path, row), name in zip(pairs, names, strict=True)]
