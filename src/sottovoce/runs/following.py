@@ -14,6 +14,7 @@ from typing import Any, Literal
 from sottovoce.errors import DataError
 from sottovoce.files import is_being_written, lock_of
 from sottovoce.privacy.ledger import LEDGER_FILE
+from sottovoce.privacy.run_files import RUN_FILES
 from sottovoce.runs.documents import Evaluation, Evaluations, Result, RunConfig, TrainingKind
 from sottovoce.runs.folder import Run
 from sottovoce.runs.metrics_log import Line
@@ -118,13 +119,19 @@ class FollowedRun:
         """Return how far the run is now; raise DataError where its folder holds something else, or is damaged."""
         writing, killed = is_being_written(self.path), lock_of(self.path).exists()
         if not (self.path / RunConfig.FILE).is_file():
-            if self.path.exists() and not writing and (not self.path.is_dir() or any(self.path.iterdir())):
+            if not writing and self._is_something_else():
                 raise DataError(f"{self.path} is not a run: it holds no {RunConfig.FILE}. Give the folder after --run.")
             return RunStatus("starting" if writing else "not started")
         version = (writing, killed, *self.version)
         if version != self._seen:
             self._status, self._seen = self._read(writing=writing, killed=killed), version
         return self._status
+
+    def _is_something_else(self) -> bool:
+        """Return whether the folder holds what no run has; before its configuration, a run may make its own corpus."""
+        if not self.path.is_dir():
+            return self.path.exists()
+        return not all(entry.name.startswith(_NAMES) for entry in self.path.iterdir())
 
     def _read(self, *, writing: bool, killed: bool) -> RunStatus:
         run, config = Run(self.path), RunConfig.read(self.path)
@@ -159,6 +166,7 @@ class FollowedRun:
         )
 
 
+_NAMES = (".", *(file.pattern.partition("/")[0] for file in RUN_FILES))  # how the names of a run's files begin
 _FILES = (RunConfig.FILE, Result.FILE, Evaluations.FILE, LEDGER_FILE)
 
 
