@@ -181,7 +181,7 @@ def only_writer(folder: Path) -> Iterator[None]:
     block. A file there that holds something is not ours: it stays as it is, and is a DataError.
     """
     folder = folder.absolute()
-    path = folder.parent / (folder.name + ".lock")
+    path = lock_of(folder)
     while True:
         with _opened(path, "ab", OWNER_ONLY) as lock:
             try:
@@ -197,6 +197,27 @@ def only_writer(folder: Path) -> Iterator[None]:
             finally:
                 path.unlink(missing_ok=True)
             return
+
+
+def lock_of(folder: Path) -> Path:
+    """Return the lock of a folder's only writer; a writer that was killed leaves the file behind, without its lock."""
+    folder = folder.absolute()
+    return folder.parent / (folder.name + ".lock")
+
+
+def is_being_written(folder: Path) -> bool:
+    """Return whether a process holds a folder as its only writer. Nothing is created."""
+    try:
+        descriptor = os.open(lock_of(folder), os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:  # nobody has made it, or may read it
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)  # which also gives back the lock
+    return False
 
 
 @contextlib.contextmanager

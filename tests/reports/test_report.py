@@ -18,6 +18,7 @@ from sottovoce.privacy.accounting import rounded_up
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.reports.drawing.elements import Band, Cell, HtmlTable, esc
 from sottovoce.reports.drawing.numbers import epsilon, percent
+from sottovoce.reports.drawing.script import SCRIPT
 from sottovoce.reports.page import default_page, default_title
 from sottovoce.reports.page import report as write_report
 from sottovoce.reports.reading.bound_estimates import bound_estimates
@@ -25,7 +26,7 @@ from sottovoce.reports.reading.layers import delta_norms, place_of
 from sottovoce.reports.reading.metrics import read_metrics
 from sottovoce.reports.reading.records import read_records
 from sottovoce.reports.reading.run_groups import group_runs
-from sottovoce.reports.sections import lead_sentences
+from sottovoce.reports.sections.lead import further_sentences
 from sottovoce.reports.sections.privacy_statement import as_html
 from sottovoce.runs.folder import Run
 
@@ -73,7 +74,7 @@ class Checked(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if self.open and self.open[-1] != "style":
+        if self.open and self.open[-1] not in ("style", "script"):
             self.words.append(data)
 
 
@@ -87,9 +88,11 @@ def read(page):
 def test_the_page_needs_nothing_else(page):
     checked = read(page)
     tags = {tag for tag, _ in checked.tags}
-    assert not tags & {"script", "iframe", "object", "embed", "base", "form", "audio", "video"}
+    assert [tag for tag, _ in checked.tags].count("script") == 1
+    assert f"<script>{SCRIPT}</script>" in page
+    assert not tags & {"iframe", "object", "embed", "base", "form", "audio", "video"}
     for tag, values in checked.tags:
-        assert not any(key.startswith("on") for key in values)
+        assert not any(key == "style" or key.startswith("on") for key in values)
         assert "src" not in values
         for key in ("href", "xlink:href"):
             assert values.get(key, "#").startswith(("#", "data:")), (tag, values)
@@ -109,7 +112,7 @@ def test_names_in_the_page_are_unique_and_links_lead_somewhere(page):
 
 
 def test_what_comes_from_outside_is_text_and_nothing_else(page):
-    assert "<script>" not in page
+    assert page.count("<script>") == page.count("<style>") == 1
     assert esc(HOSTILE) in page
     assert "<h1>Four &lt;runs&gt;</h1>" in page
     assert "A sentence &amp; more." in page
@@ -414,7 +417,7 @@ def test_where_all_parameters_were_trained_the_page_says_nothing(broken, trainab
     (broken / "config.json").write_text(json.dumps(document))
     (record,) = read_records([broken])
     assert record.trainable is None
-    assert not any("were trained" in sentence for sentence in lead_sentences(group_runs([record])))
+    assert not any("were trained" in sentence for sentence in further_sentences(group_runs([record])))
 
 
 def test_tables_and_statements_become_html():

@@ -216,20 +216,26 @@ def require_results(run: BenchRun) -> None:
 
 def describe_runs(run: BenchRun) -> list[Path]:
     """Write row.json into every finished run, so that reports can name its row; return the runs in row order."""
+    rows = rows_of_runs(run)
+    for folder, row in rows.items():
+        row.write(folder)
+    return list(rows)
+
+
+def rows_of_runs(run: BenchRun) -> dict[Path, BenchRow]:
+    """Return every finished run with the row that it is of, in row order; nothing is written."""
     jobs = run.jobs()
     by_folder: dict[Path, list[Job]] = {}
     for row in run.rows:
         for job in _finished(jobs, row):
             by_folder.setdefault(job.folder, []).append(job)
-    for same in by_folder.values():
-        _describe(run, same)
-    return list(by_folder)
+    return {folder: _described(run, same) for folder, same in by_folder.items()}
 
 
-def _describe(run: BenchRun, jobs: Sequence[Job]) -> None:
-    """Describe one run; where several rows share it, it is shown once, under all their names."""
+def _described(run: BenchRun, jobs: Sequence[Job]) -> BenchRow:
+    """Return the row of one run; where several rows share it, it is shown once, under all their names."""
     first, names = jobs[0], {job.row.name for job in jobs}
-    BenchRow(
+    return BenchRow(
         bench=first.bench,
         size=first.size,
         row=first.row.name,
@@ -240,4 +246,4 @@ def _describe(run: BenchRun, jobs: Sequence[Job]) -> None:
         test=first.parts["test"],
         claims=[claimed(first.resolved.config, claim) for claim in run.size.claims if claim.row in names],
         paper={key: value for job in reversed(jobs) for key, value in run.bench.paper_values(job.row).items()},
-    ).write(first.folder)
+    )

@@ -17,6 +17,7 @@ from sottovoce.cli.bench_results import (
     show_all,
     summary_name,
     unreadable_corpora,
+    write_bench_page,
     write_summary,
 )
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
@@ -122,7 +123,10 @@ def run(
     max_rejected: MaxRejectedOrUsual = None,
     results: Results = None,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Also write a page with the figures of all rows: a file .html.")
+        Path | None,
+        typer.Option(
+            "--report", help="Also write a page with the figures of all rows, of all benchmarks: a file .html."
+        ),
     ] = None,
     prepare_only: Annotated[
         bool, typer.Option("--prepare-only", help="Prepare the corpora and stop; under torchrun none are prepared.")
@@ -146,7 +150,7 @@ def run(
     from sottovoce.workers import leads
 
     chosen = _chosen(name, all_of_them, rows, Choice(size, seeds, out, corpora, tuple(settings or ())))
-    _require_whole(results, report, chosen, partial=rows is not None or part is not None or no_wait)
+    _require_whole(results, chosen, partial=rows is not None or part is not None or no_wait)
     selected = None if part is None else PlanPart.parse(part)
     if dry_run:
         from sottovoce.cli.bench_plan import print_bench_plan
@@ -212,12 +216,10 @@ def _has_corpora(run: "BenchRun") -> bool:
     return not missing
 
 
-def _require_whole(results: Path | None, report: Path | None, chosen: "Sequence[BenchRun]", *, partial: bool) -> None:
+def _require_whole(results: Path | None, chosen: "Sequence[BenchRun]", *, partial: bool) -> None:
     """Raise where a table or page would show less, or something else, than it promises."""
     if results is not None and partial:
         raise ConfigError("--results writes a whole table: leave out --rows, --part and --no-wait.")
-    if report is not None and len(chosen) > 1:
-        raise ConfigError("--report is a page about one benchmark: leave out --all.")
     if results is not None and chosen[0].settings and results.is_file():
         from sottovoce.reports.markdown import has_section
 
@@ -230,7 +232,10 @@ def _require_whole(results: Path | None, report: Path | None, chosen: "Sequence[
 
 @app.command()
 def show(
-    name: Name,
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="Benchmarks of `sotto bench list`, or YAML files.", show_default=False),
+    ],
     size: SizeOption = "mini",
     rows: Rows = None,
     seeds: Seeds = 1,
@@ -238,26 +243,43 @@ def show(
     out: Out = RESULTS,
     corpora: Corpora = CORPORA,
     documents: From = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Also write one page that compares all rows: a file .html.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the results of finished runs beside the paper's numbers. Nothing is trained.
 
     Example: sotto bench show dp-results --size paper
+
+    Example: sotto bench show demo real-speech --seeds 3 --report both.html
     """
     from sottovoce.bench.published import document_name, published_results, read_published
     from sottovoce.bench.result_tables import document
     from sottovoce.bench.results import collect
 
-    chosen = Choice(size, seeds, out, corpora, tuple(settings or ())).of(name, rows)
-    if documents is None:
-        say_unprepared(chosen)
-        shown = collect(chosen)
-    else:
-        shown = published_results(chosen, read_published(documents).get((document_name(name), size)), note)
+    if rows is not None and len(names) > 1:
+        raise ConfigError("--rows are rows of one benchmark: give one NAME, or leave out --rows.")
+    if report is not None and documents is not None:
+        raise ConfigError("--report needs the runs: leave out --from, or leave out --report.")
+    require_places(None, "", report)
+    choice = Choice(size, seeds, out, corpora, tuple(settings or ()))
+    tables = []
+    for chosen in [choice.of(name, rows) for name in dict.fromkeys(names)]:
+        if documents is None:
+            say_unprepared(chosen)
+            shown = collect(chosen)
+        else:
+            published = read_published(documents).get((document_name(chosen.name), size))
+            shown = published_results(chosen, published, note)
+        tables.append((chosen, shown))
+        if not as_json:
+            print_results(chosen, shown)
+    if report is not None:
+        write_bench_page(tables, report)
     if as_json:
-        print_json(document(chosen, shown))
-    else:
-        print_results(chosen, shown)
+        shown_as = {chosen.name: document(chosen, shown) for chosen, shown in tables}
+        print_json(shown_as if len(tables) > 1 else next(iter(shown_as.values())))
 
 
 @app.command()

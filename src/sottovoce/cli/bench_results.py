@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sottovoce.bench.preset import Size, SizeName
     from sottovoce.bench.results import RowResult
     from sottovoce.bench.summary import BenchSummary
+    from sottovoce.runs.documents import BenchRow
 
 DOCUMENTS = "results"  # below --out: the documents of the benchmarks that have run
 
@@ -22,18 +23,20 @@ def show_all(chosen: "Sequence[BenchRun]", results: Path | None, report: Path | 
     from sottovoce.bench.result_tables import document
     from sottovoce.bench.results import collect, describe_runs
 
-    documents = {}
+    documents, tables = {}, []
     for run in chosen:
-        shown, folders = collect(run), describe_runs(run)
+        shown = collect(run)
+        tables.append((run, shown))
+        describe_runs(run)
         if as_json:
             documents[run.name] = document(run, shown)
         else:
             print_results(run, shown)
         keep_document(run)
-        if report is not None:
-            _write_page(run, shown, folders, report)
         if results is not None:
             write_results(run, shown, results, _command(run))
+    if report is not None:
+        write_bench_page(tables, report)
     if as_json:
         print_json(documents if len(chosen) > 1 else next(iter(documents.values())))
 
@@ -59,12 +62,24 @@ def write_summary(found: "Sequence[BenchSummary]", results: Path, command: str) 
     note(f"The table is in {results}.")
 
 
-def _write_page(run: "BenchRun", shown: "Sequence[RowResult]", folders: Sequence[Path], report: Path) -> None:
+def write_bench_page(tables: "Sequence[tuple[BenchRun, Sequence[RowResult]]]", report: Path) -> None:
+    """Write one page about the runs of one or several benchmarks; nothing is written into the runs."""
+    from sottovoce.bench.results import rows_of_runs
     from sottovoce.reports.page import report as write_report
     from sottovoce.reports.sections.effect_figures import effects_section
 
-    title = f"{run.name}: {run.bench.about}"
-    write_report(folders, report, title=title, lead=[run.size.note], sections=[effects_section(run.size, shown)])
+    rows: dict[Path, list[BenchRow]] = {}
+    for run, _ in tables:
+        for folder, row in rows_of_runs(run).items():
+            rows.setdefault(folder, []).append(row)
+    names = ", ".join(run.name for run, _ in tables)
+    if not rows:
+        raise DataError(f"No row of {names} has run, so there is no page to write. Run it first: sotto bench run.")
+    several = len(tables) > 1
+    title = f"{len(tables)} benchmarks: {names}" if several else f"{names}: {tables[0][0].bench.about}"
+    lead = [f"{run.name}: {run.size.note}" if several and run.size.note else run.size.note for run, _ in tables]
+    sections = [effects_section(run.size, shown, run.name if several else "") for run, shown in tables]
+    write_report(list(rows), report, title=title, lead=lead, sections=sections, rows=rows)
     note(f"The page is {report}.")
 
 

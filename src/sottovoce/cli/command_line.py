@@ -43,6 +43,11 @@ COMMANDS = (
         "Write one page about runs: results, privacy, norms per layer, WER per speaker, the convergence bound.",
     ),
     (
+        "watch",
+        "watch:watch",
+        "Show how far a training is, until it ends: step, loss, WER on dev, epsilon, pace and time left.",
+    ),
+    (
         "demo",
         "demo:demo",
         "Show the whole story on synthetic voices: a seed model, domain shift, federated learning, noise, clipping.",

@@ -19,6 +19,13 @@ def report(
         typer.Option(help="The page. Default: report.html in the run, or in the folder that contains all runs."),
     ] = None,
     title: Annotated[str | None, typer.Option(help="The page's title. Default: the names of the runs.")] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Write the page again while the runs are trained; it reloads itself."),
+    ] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=1, max=3600, help="With --follow: write it this often, in seconds.")
+    ] = 5.0,
     as_json: AsJson = False,
 ) -> None:
     """Write one page about runs: results, privacy, norms per layer, WER per speaker, the convergence bound.
@@ -26,11 +33,21 @@ def report(
     The page is one HTML file that needs no other file. The folder report_files beside it holds every figure as PNG and
     every number as CSV. Folders and files that are not runs are left out, so that RUN may be runs/*.
 
-    Example: sotto report runs/dim runs/global --out report.html
-    """
-    from sottovoce.reports.page import report as write_report
+    With --follow the page is written again and again until all runs have ended. It keeps its place and what is open.
+    The last page does not reload itself.
 
-    written = write_report(_only_runs(runs), out, title=title)
+    Example: sotto report runs/dim runs/global --out report.html
+
+    Example: sotto report runs/quick --follow
+    """
+    if follow:
+        from sottovoce.reports.following import follow as write_again
+
+        written = write_again(runs, out, title=title, every=every, say=note)
+    else:
+        from sottovoce.reports.page import report as write_report
+
+        written = write_report(_only_runs(runs), out, title=title)
     if as_json:
         files = [str(file) for file in written.files]
         print_json({"report": str(written.page), "files": files, "runs": [_document(run) for run in written.runs]})

@@ -1,6 +1,6 @@
 """A report: one HTML page about one or several runs, and a folder with every figure and every number.
 
-    report.html                   the whole page; it works offline, without scripts, in light and dark colours
+    report.html                   the whole page; it works offline and without its script, in light and dark colours
     report_files/*.png, *.csv     each figure as a picture, the numbers of each section unrounded
 
 Each file is written completely or not at all. If a run cannot be read or its ledger is invalid, nothing is written.
@@ -12,19 +12,19 @@ import csv
 import hashlib
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.errors import DataError
 from sottovoce.files import existing_parent, keep_private, make_folder, require_target, written_whole
-from sottovoce.reports.drawing import STYLE, CsvTable, Section, esc
+from sottovoce.reports.drawing import SCRIPT, STYLE, CsvTable, Section, esc
 from sottovoce.reports.reading import RunGroup, RunRecord, all_runs, group_runs, read_records
-from sottovoce.reports.sections import SECTIONS, lead_sentences
+from sottovoce.reports.sections import SECTIONS, opening_sentences, results_section
+from sottovoce.runs.documents import BenchRow
 from sottovoce.version import VERSION
 
 PAGE_NAME = "report.html"
-SCRIPTS: tuple[str, ...] = ()  # of every page; nothing else on it runs
 
 AnyPath = str | os.PathLike[str]
 
@@ -55,33 +55,75 @@ def report(
     title: str | None = None,
     lead: Sequence[str] = (),
     sections: Sequence[Section] = (),
+    rows: Mapping[Path, Sequence[BenchRow]] | None = None,
 ) -> Report:
     """Write the report of one or several runs and return it.
 
     `runs` are folders of runs, central or federated, finished or not. By default the page is `report.html` in the
     folder of a single run, or in the folder that contains all runs, and its title is the names of the runs. `lead`
-    are sentences to show before the page's own, `sections` follow the table of results.
+    are sentences to say in words before the page's own, `sections` follow the table of results. `rows` are rows of
+    benchmarks that the runs belong to, by folder; for other runs, row.json says so.
 
     Raises DataError where a run cannot be read or the page cannot be written, PrivacyError where a ledger is invalid.
 
     Example: report(["runs/dim", "runs/global"], out="report.html")
     """
-    folders = [Path(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
+    folders, page = places_of(runs, out)
+    drawn = draw_page(folders, page, title=title, lead=lead, sections=sections, rows=rows)
+    return write_page(drawn, page)
+
+
+@dataclass(frozen=True)
+class DrawnPage:
+    """A page that is drawn but not written yet."""
+
+    title: str
+    opening: str  # its first paragraph
+    sections: tuple[Section, ...]
+    groups: tuple[RunGroup, ...]
+
+
+def draw_page(
+    folders: Sequence[Path],
+    page: Path,
+    *,
+    title: str | None = None,
+    lead: Sequence[str] = (),
+    sections: Sequence[Section] = (),
+    rows: Mapping[Path, Sequence[BenchRow]] | None = None,
+) -> DrawnPage:
+    """Read the runs and draw their page, as `report` describes it; nothing is written."""
     for folder in folders:
         if not folder.is_dir():
             raise DataError(f"There is no folder {folder}. Give the folders of runs.")
-    records = read_records(folders)
-    page = default_page(folders) if out is None else Path(out)
+    records = read_records(folders, rows)
     require_page(page)
     for record in records:
         _ = record.verified_ledger  # raises here, before anything is drawn or written
     groups = group_runs(records)
-    first, *others = [section(groups) for section in SECTIONS]
-    shown = [first, *sections, *others]
-    files = _write_files(shown, files_folder(page))
-    sentences = [*filter(None, lead), *lead_sentences(groups)]
-    _write(page, _html(title or default_title(folders), sentences, shown, files_folder(page).name).encode())
-    return Report(page, tuple(files), tuple(groups))
+    results = results_section(groups, [*filter(None, lead)])
+    shown = [results, *sections, *(section(groups) for section in SECTIONS)]
+    opening = " ".join(opening_sentences(groups))
+    return DrawnPage(title or default_title(folders), opening, tuple(shown), tuple(groups))
+
+
+def write_page(drawn: DrawnPage, page: Path, *, reload_seconds: float | None = None) -> Report:
+    """Write a page, with its figures and tables beside it.
+
+    With `reload_seconds` it is a page of a training that goes on: it reloads itself, and nothing is beside it yet.
+    """
+    files = _write_files(drawn.sections, files_folder(page)) if reload_seconds is None else []
+    make_folder(page.absolute().parent)
+    _write(page, _html(drawn, files_folder(page).name, reload_seconds).encode())
+    return Report(page, tuple(files), drawn.groups)
+
+
+def places_of(runs: AnyPath | Sequence[AnyPath], out: AnyPath | None) -> tuple[list[Path], Path]:
+    """Return the folders of the runs, and the page."""
+    folders = [Path(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
+    if not folders:
+        raise DataError("There is nothing to report on. Give the folders of one or more runs.")
+    return folders, default_page(folders) if out is None else Path(out)
 
 
 def default_page(folders: Sequence[Path]) -> Path:
@@ -113,13 +155,13 @@ def require_page(page: Path) -> None:
 
 
 def _write_files(sections: Sequence[Section], folder: Path) -> list[Path]:
+    contents: dict[str, bytes] = {}  # all of them first: what cannot be drawn leaves nothing behind
+    for section in sections:
+        contents |= {f"{picture.name}.png": picture.png() for picture in section.pictures}
+        contents |= {f"{table.name}.csv": _csv(table) for table in section.tables}
     make_folder(folder.absolute())
     keep_private(folder)
-    files = []
-    for section in sections:
-        files += [_write(folder / f"{picture.name}.png", picture.png) for picture in section.pictures]
-        files += [_write(folder / f"{table.name}.csv", _csv(table)) for table in section.tables]
-    return files
+    return [_write(folder / name, content) for name, content in contents.items()]
 
 
 def _write(path: Path, content: bytes) -> Path:
@@ -160,20 +202,33 @@ def content_policy(scripts: Sequence[str]) -> str:
     )
 
 
-def _html(title: str, lead: Sequence[str], sections: Sequence[Section], folder_name: str) -> str:
-    paragraphs = "".join(f'<p class="lead">{esc(sentence)}</p>' for sentence in lead)
+def _html(drawn: DrawnPage, folder_name: str, reload_seconds: float | None) -> str:
+    sections = [section for section in drawn.sections if section.elements]
     links = "".join(f'<a href="#{section.key}">{esc(section.title)}</a> ' for section in sections)
     body = "\n".join(section.render() for section in sections)
-    policy = content_policy(SCRIPTS)
-    scripts = "".join(f"<script>{script}</script>\n" for script in SCRIPTS)
+    reload = "" if reload_seconds is None else f' data-reload="{reload_seconds:g}"'
+    # Without the script, the page reloads all the same, but forgets its folds.
+    plain = "" if reload_seconds is None else f"<noscript>{_refresh(max(reload_seconds, 10))}</noscript>\n"
+    beside = (
+        f"The folder <code>{esc(folder_name)}</code> beside this page has every figure as PNG and every number as CSV. "
+        if reload_seconds is None
+        else "The training goes on, and this page follows it. "
+    )
+    policy = content_policy((SCRIPT,))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
-        f"<title>{esc(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<header><h1>{esc(title)}</h1>{paragraphs}<nav>{links}</nav></header>\n<main>\n{body}\n</main>\n"
-        f"<footer>Made by sotto {esc(VERSION)}. The folder <code>{esc(folder_name)}</code> beside this page has every "
-        "figure as PNG and every number as CSV. The diagnostics on this page are computed from private training data: "
-        f"share them only with people who may see that data.</footer>\n{scripts}</body>\n</html>\n"
+        f"{plain}<title>{esc(drawn.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body{reload}>\n"
+        f'<header><h1>{esc(drawn.title)}</h1><p class="lead">{esc(drawn.opening)}</p>'
+        f'<nav class="scroll">{links}</nav></header>\n'
+        f"<main>\n{body}\n</main>\n"
+        f"<footer>Made by sotto {esc(VERSION)}. {beside}The diagnostics on this page are computed from private "
+        "training data: share them only with people who may see that data.</footer>\n"
+        f"<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
+
+
+def _refresh(seconds: float) -> str:
+    return f'<meta http-equiv="refresh" content="{seconds:g}">'

@@ -103,6 +103,11 @@ class RunConfig(Document):
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
 
+    @property
+    def secure(self) -> bool:
+        """Whether the run draws its cohorts and noise from secure randomness."""
+        return bool(self.setting("randomness.source") == "secure")
+
     def with_places(self, run: Path) -> "RunConfig":
         """Return this document with places of data that do not depend on the current folder.
 

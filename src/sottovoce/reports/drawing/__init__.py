@@ -15,9 +15,12 @@ from sottovoce.reports.drawing.elements import (
     Section,
     esc,
 )
+from sottovoce.reports.drawing.hover import hover_label
+from sottovoce.reports.drawing.script import SCRIPT
 from sottovoce.reports.drawing.style import STYLE
 
 __all__ = [
+    "SCRIPT",
     "STYLE",
     "Band",
     "CaptionedFigure",
@@ -34,5 +37,6 @@ __all__ = [
     "RawHtml",
     "Section",
     "esc",
+    "hover_label",
     "make_picture",
 ]

@@ -1,8 +1,9 @@
 """Pictures that fit a phone, a wide screen and paper, in light and dark colours.
 
 A picture consists of one or more panels. On the page, each panel is an SVG of its own, so the panels fill as many
-columns as fit the screen, and text and grid lines take the page's colours. The PNG file shows all panels together on
-white.
+columns as fit the screen, and text and grid lines take the page's colours. A panel that has a line of the page to
+itself is drawn twice, for wide and for narrow windows, because letters grow with an SVG. The PNG file shows all panels
+together on white.
 """
 
 import io
@@ -10,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -21,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from sottovoce.reports.drawing.hover import AxisName, panel_values
 from sottovoce.reports.drawing.numbers import number
 
 INK, GRID = "#2b2d31", "#d6d8dc"  # in an SVG, the page's own colours replace them
@@ -50,7 +52,7 @@ _STYLE: Any = {
     "legend.frameon": False,
     "text.parse_math": False,
 }
-SMALL, WIDE = (3.25, 2.3), (4.5, 2.8)
+SMALL, WIDE, BROAD = (3.25, 2.3), (4.5, 2.8), (8.5, 3.1)  # inches: of many panels, of one or two, on a wide screen
 _SVG_DPI, _PNG_DPI = 72, 150
 _NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 
@@ -71,31 +73,65 @@ class Panel:
     title: str
     draw: Callable[[Axes], None]
     height: float = 1.0  # relative to the usual height
+    epsilon_axis: AxisName | None = None  # its values are shown rounded up
+
+
+@dataclass(frozen=True)
+class DrawnPanel:
+    """A panel as an SVG, and the values behind it as JSON; None where none can be shown."""
+
+    svg: str
+    values: str | None
+
+
+Layout = Literal["wide", "pair", "many"]
+"""How many panels share a line of a wide page: one, two, or as many as fit."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture, drawn: an SVG for each panel, and one PNG."""
+    """A picture, drawn: every panel as an SVG, and one PNG."""
 
     name: str
     alt: str
-    svgs: tuple[str, ...]
-    png: bytes
+    panels: tuple[DrawnPanel, ...]
+    broad: tuple[DrawnPanel, ...]  # the same panels for wide screens; only where each has a line to itself
+    png: Callable[[], bytes]
     legend: tuple[LegendEntry, ...]
-    wide: bool
+    layout: Layout
 
 
 def make_picture(
-    name: str, alt: str, panels: Sequence[Panel], legend: Sequence[LegendEntry] = (), *, wide: bool = False
+    name: str,
+    alt: str,
+    panels: Sequence[Panel],
+    legend: Sequence[LegendEntry] = (),
+    layout: Layout | None = None,
 ) -> Picture:
-    """Draw the panels, each as an SVG and all together as a PNG; `alt` describes the picture to screen readers."""
+    """Draw the panels, each as an SVG; `alt` describes the picture to screen readers.
+
+    The layout follows from the number of panels where it is not given. The PNG is drawn when it is asked for.
+    """
+    if layout is None:
+        layout = "wide" if len(panels) == 1 else "pair" if len(panels) == 2 else "many"
+    size = SMALL if layout == "many" else WIDE
     with mpl.rc_context(_STYLE):
-        svgs = tuple(_svg(panel, f"{name}-{index}", wide) for index, panel in enumerate(panels))
-        return Picture(name, alt, svgs, _png(panels, legend, wide), tuple(legend), wide)
+        drawn = tuple(_drawn(panel, f"{name}-{index}", size) for index, panel in enumerate(panels))
+        broad = tuple(
+            _drawn(panel, f"{name}-{index}-broad", _broad(panel))
+            for index, panel in enumerate(panels)
+            if layout == "wide"
+        )
+    return Picture(name, alt, drawn, broad, lambda: _png(panels, legend, layout), tuple(legend), layout)
 
 
-def _svg(panel: Panel, prefix: str, wide: bool) -> str:
-    width, height = WIDE if wide else SMALL
+def _broad(panel: Panel) -> tuple[float, float]:
+    """Return the size of a panel on a wide screen; one with lines of text is as high as on a narrow one."""
+    return BROAD if panel.height <= 1 else (BROAD[0], WIDE[1])
+
+
+def _drawn(panel: Panel, prefix: str, size: tuple[float, float]) -> DrawnPanel:
+    width, height = size
     figure = Figure(figsize=(width, height * panel.height), dpi=_SVG_DPI, layout="constrained")
     FigureCanvasSVG(figure)
     axes = figure.subplots()
@@ -104,7 +140,9 @@ def _svg(panel: Panel, prefix: str, wide: bool) -> str:
     _lay_out(figure)
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata=_NO_METADATA)
-    return _embedded(buffer.getvalue(), prefix)
+    return DrawnPanel(
+        _embedded(buffer.getvalue(), prefix), panel_values(axes, panel.title or "value", panel.epsilon_axis)
+    )
 
 
 def _lay_out(figure: Figure) -> None:
@@ -116,35 +154,48 @@ def _lay_out(figure: Figure) -> None:
 
 
 def _embedded(svg: str, prefix: str) -> str:
-    """Return an SVG for use inside a page: it takes size and colours from the page, and its ids get the prefix."""
+    """Return an SVG for use inside a page: it takes size and colours from the page, and its ids get the prefix.
+
+    It has no styles of its own, only attributes: a page may then forbid all styles but its style sheet.
+    """
     svg = svg[svg.index("<svg") :]
     for side in ("width", "height"):
         svg = re.sub(rf'(<svg[^>]*?) {side}="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r"\s*<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}-", svg)
     svg = re.sub(r'xlink:href="#', f'xlink:href="#{prefix}-', svg)
-    svg = re.sub(r"(font: [^;\"']*?)(?:'[^']*'|DejaVu|sans-serif)[^;\"]*", r"\1inherit", svg)
-    return svg.replace(INK, "currentColor").replace(GRID, "var(--grid)").replace("<svg", '<svg aria-hidden="true"', 1)
+    svg = re.sub(r' style="([^"]*)"', _as_attributes, svg)
+    svg = svg.replace("<svg", '<svg aria-hidden="true" stroke-linejoin="round" stroke-linecap="butt"', 1)
+    return svg.replace(INK, "currentColor").replace(GRID, "var(--grid)")
 
 
-def _png(panels: Sequence[Panel], legend: Sequence[LegendEntry], wide: bool) -> bytes:
-    columns = 1 if wide or len(panels) == 1 else 2 if len(panels) in (2, 4) else 3
+def _as_attributes(style: re.Match[str]) -> str:
+    """Return the declarations of a style as attributes; the page chooses the font."""
+    pairs = (declaration.partition(":") for declaration in style[1].split(";"))
+    kept = ((key.strip(), value.strip()) for key, _, value in pairs if key.strip() != "font-family")
+    return "".join(f' {key}="{value}"' for key, value in kept if value)
+
+
+def _png(panels: Sequence[Panel], legend: Sequence[LegendEntry], layout: Layout) -> bytes:
+    columns = 1 if layout == "wide" else 2 if len(panels) in (2, 4) else 3
     rows = -(-len(panels) // columns)
-    width, height = WIDE if wide else SMALL
+    width, height = SMALL if layout == "many" else WIDE
     tallest = max(panel.height for panel in panels)
     size = (width * columns, height * tallest * rows + 0.22 * len(legend))
-    figure = Figure(figsize=size, dpi=_PNG_DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    for position, panel in enumerate(panels, 1):
-        axes = figure.add_subplot(rows, columns, position)
-        axes.set_title(panel.title)
-        panel.draw(axes)
-    if legend:
-        handles = [Line2D([], [], color=entry.colour, linestyle="--" if entry.dashed else "-") for entry in legend]
-        figure.legend(handles, [entry.label for entry in legend], loc="outside lower left")
-    _lay_out(figure)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", facecolor="white", metadata={"Software": None})
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=size, dpi=_PNG_DPI, layout="constrained")
+        FigureCanvasAgg(figure)
+        for position, panel in enumerate(panels, 1):
+            axes = figure.add_subplot(rows, columns, position)
+            axes.set_title(panel.title)
+            panel.draw(axes)
+        if legend:
+            handles = [Line2D([], [], color=entry.colour, linestyle="--" if entry.dashed else "-") for entry in legend]
+            figure.legend(handles, [entry.label for entry in legend], loc="outside lower left")
+        _lay_out(figure)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", facecolor="white", metadata={"Software": None})
     return buffer.getvalue()
 
 

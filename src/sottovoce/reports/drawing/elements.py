@@ -4,11 +4,12 @@ The HTML in these classes is written by this package. Text from outside (names, 
 before it becomes part of it.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from sottovoce.reports.drawing.charts import INK, LegendEntry, Picture
+from sottovoce.reports.drawing.charts import INK, DrawnPanel, LegendEntry, Picture
 
 CsvValue = str | int | float | None
 
@@ -20,14 +21,42 @@ def esc(text: object) -> str:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph of text."""
+    """A paragraph of text; behind the first sentence of a long one, the rest is folded."""
 
     html: str
     kind: str = ""  # "note", "warning", or "" for ordinary text
 
     def render(self) -> str:
         """Return the HTML."""
-        return f"<p{_class(self.kind)}>{self.html}</p>"
+        first, rest = (self.html, "") if self.kind else first_sentence(self.html)
+        return f"<p{_class(self.kind)}>{first}</p>{_folded(rest, 'More')}"
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[^a-z\W]|<)")
+_LONG = 160  # characters after the first sentence that are folded
+
+
+def first_sentence(html: str) -> tuple[str, str]:
+    """Return the first sentence of a long text and the rest of it; all of a short text and nothing."""
+    for end in _SENTENCE_END.finditer(html):
+        first, rest = html[: end.start()], html[end.end() :]
+        if _balanced(first):
+            return (first, rest) if len(rest) > _LONG else (html, "")
+    return html, ""
+
+
+def _balanced(html: str) -> bool:
+    """Return whether every element that begins in a text also ends in it."""
+    return len(re.findall(r"<\w", html)) == html.count("</")
+
+
+def _folded(html: str, summary: str) -> str:
+    return f'<details class="more"><summary>{summary}</summary><p>{html}</p></details>' if html else ""
+
+
+def _caption(html: str) -> str:
+    first, rest = first_sentence(html)
+    return f"{first}{_folded(rest, 'How to read it')}"
 
 
 @dataclass(frozen=True)
@@ -66,7 +95,7 @@ class HtmlTable:
         header = "".join(self._cell(name, column, "th") for column, name in enumerate(self.header))
         rows = "".join(self._row(row) for row in self.rows)
         sticky = " sticky" if self.sticky else ""
-        caption = f'<p class="caption">{self.caption}</p>' if self.caption else ""
+        caption = f'<div class="caption">{_caption(self.caption)}</div>' if self.caption else ""
         return (
             f'<div class="scroll{sticky}" tabindex="0"><table><thead>{bands}<tr>{header}</tr></thead>'
             f"<tbody>{rows}</tbody></table></div>{caption}"
@@ -99,18 +128,29 @@ class CaptionedFigure:
         picture = self.picture
         entries = "".join(_legend_entry(entry) for entry in picture.legend)
         legend = f'<ul class="legend">{entries}</ul>' if entries else ""
-        panels = "".join(f'<div class="panel">{svg}</div>' for svg in picture.svgs)
-        wide = " wide" if picture.wide else ""
+        kind = " narrow" if picture.broad else ""
+        panels = "".join(_panel(panel, kind) for panel in picture.panels)
+        panels += "".join(_panel(panel, " broad") for panel in picture.broad)
         return (
             f'<figure role="group" aria-label="{esc(picture.alt)}">{legend}'
-            f'<div class="panels{wide}" role="img" aria-label="{esc(picture.alt)}">{panels}</div>'
-            f"<figcaption>{self.caption}</figcaption></figure>"
+            f'<div class="panels {picture.layout}" role="img" aria-label="{esc(picture.alt)}">{panels}</div>'
+            f"<figcaption>{_caption(self.caption)}</figcaption></figure>"
         )
 
 
+def _panel(panel: DrawnPanel, kind: str) -> str:
+    # In single quotes: JSON has many double ones.
+    text = escape(panel.values or "", quote=False).replace("'", "&#39;")
+    values = f" data-values='{text}'" if text else ""
+    return f'<div class="panel{kind}"{values}>{panel.svg}</div>'
+
+
 def _legend_entry(entry: LegendEntry) -> str:
-    line, colour = "dashed" if entry.dashed else "solid", "currentColor" if entry.colour == INK else entry.colour
-    return f'<li><span class="swatch" style="border-top:3px {line} {colour}"></span>{esc(entry.label)}</li>'
+    colour = "currentColor" if entry.colour == INK else entry.colour
+    dashes = ' stroke-dasharray="5 3"' if entry.dashed else ""
+    line = f'<line x1="0" y1="2" x2="24" y2="2" stroke="{colour}" stroke-width="3"{dashes}/>'
+    swatch = f'<svg class="swatch" viewBox="0 0 24 4" aria-hidden="true">{line}</svg>'
+    return f"<li>{swatch}{esc(entry.label)}</li>"
 
 
 @dataclass(frozen=True)

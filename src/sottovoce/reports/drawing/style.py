@@ -1,6 +1,7 @@
 """The style sheet of the page: one column, in the light or dark colours that the reader's system prefers.
 
-It needs no script, no web font and no other file.
+Text keeps to a readable width, figures and tables use the whole page. On paper everything is light, folded text is
+open, and tables are as wide as the sheet. It needs no web font and no other file.
 """
 
 STYLE = """
@@ -9,7 +10,7 @@ STYLE = """
   --paper: #fdfdfb; --ink: #24262b; --muted: #676b74; --line: #e3e4e6; --grid: #d9dbdf; --soft: #f4f4f1;
   --accent: #2c5fa8; --warn: #9a5b00; --claim: #f2eefa; --print: #f6f1e6; --shade: #00000026;
 }
-@media (prefers-color-scheme: dark) {
+@media screen and (prefers-color-scheme: dark) {
   :root {
     --paper: #16181c; --ink: #e4e5e8; --muted: #9da1aa; --line: #2e3138; --grid: #383c44; --soft: #1d2025;
     --accent: #86aee8; --warn: #e0a95a; --claim: #24212f; --print: #292419; --shade: #000000a0;
@@ -18,11 +19,11 @@ STYLE = """
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
 body {
-  margin: 0 auto; padding: 2.5rem 1.1rem 5rem; max-width: 60rem; background: var(--paper); color: var(--ink);
+  margin: 0 auto; padding: 2.5rem 1.1rem 5rem; max-width: 74rem; background: var(--paper); color: var(--ink);
   font: 1.0625rem/1.6 Charter, "Bitstream Charter", "Sitka Text", Cambria, Georgia, serif;
   overflow-wrap: break-word;
 }
-h1, h2, h3, table, nav, figure, summary, .legend, .note, .warning, .caption, .muted, footer {
+h1, h2, h3, table, nav, figure, summary, .legend, .note, .warning, .caption, .muted, .tip, footer {
   font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif;
 }
 h1 { font-size: 1.9rem; line-height: 1.2; letter-spacing: -0.015em; margin: 0 0 1rem; text-wrap: balance; }
@@ -63,34 +64,71 @@ td.paper, th.paper { background: var(--print); font-style: italic; font-weight: 
 .caption { margin: 0 0 1.6rem; }
 figure { margin: 1.6rem 0 2rem; }
 figcaption { margin-top: 0.6rem; }
-.panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 1fr)); gap: 0.4rem 1.2rem; }
-.panels.wide { display: block; max-width: 36rem; }
-.panels:not(.wide) .panel { max-width: 25rem; }
+.panels { display: grid; gap: 0.4rem 1.2rem; align-items: start; }
+.panels.many { grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 1fr)); }
+.panels.many .panel { max-width: 25rem; }
+.panels.pair { grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }
+.panels .broad { display: none; }
+.panels .narrow { max-width: 36rem; }
+@media (min-width: 44rem) { .panels .broad { display: block; } .panels .narrow { display: none; } }
 .panel svg { display: block; width: 100%; height: auto; overflow: visible; color: var(--ink); }
 .panel text {
   font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif;
 }
+.panel[tabindex]:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+.at { fill: var(--paper); stroke-width: 2.5; pointer-events: none; }
+.tip { position: absolute; top: 0; left: 0; z-index: 2; max-width: min(24rem, 92vw); padding: 0.35rem 0.6rem;
+  font-size: 0.82rem; line-height: 1.4; font-variant-numeric: tabular-nums; pointer-events: none;
+  color: var(--ink); background: var(--soft); border: 1px solid var(--grid); border-radius: 0.3rem; }
+.tip[hidden] { display: none; }
+.tip .head { color: var(--muted); }
+.tip .dot { display: inline-block; width: 0.6em; height: 0.6em; margin-right: 0.45em; border-radius: 50%; }
 .legend { list-style: none; padding: 0; margin: 0 0 0.7rem; display: flex; flex-wrap: wrap; gap: 0.2rem 1.3rem; }
 .legend { font-size: 0.86rem; max-width: none; }
-.swatch { display: inline-block; width: 1.5rem; height: 0; margin-right: 0.5rem; vertical-align: 0.28em; }
+.swatch { display: inline-block; width: 1.5rem; height: 0.25rem; margin-right: 0.5rem; vertical-align: 0.2em; }
 details { border-bottom: 1px solid var(--line); }
 section > details:last-child { border-bottom: 0; }
 details > :not(summary):last-child { margin-bottom: 1.8rem; }
 details + p { margin-top: 1rem; }
 summary { cursor: pointer; padding: 0.7rem 0; font-size: 0.95rem; line-height: 1.45; }
 summary::marker { color: var(--muted); }
+details.more, section > details.more:last-child { border: 0; }
+details.more > summary { display: inline-block; padding: 0.1rem 0; font-size: 0.85rem; color: var(--accent); }
+details.more > p, .caption details.more > p { margin: 0.3rem 0 0.8rem; }
+p + details.more { margin: -0.7rem 0 1rem; }
 .note { font-size: 0.9rem; color: var(--muted); }
 .warning { font-size: 0.92rem; border-left: 3px solid var(--warn); padding-left: 0.8rem; }
 .small { display: block; font-size: 0.85em; font-weight: 400; color: var(--muted); }
 .muted { color: var(--muted); font-weight: 400; }
 .mark { color: var(--warn); font-size: 0.85em; }
 footer { margin-top: 4rem; font-size: 0.85rem; color: var(--muted); }
-@media (min-width: 62rem) { .scroll.sticky { max-width: calc(50vw + 27.5rem); width: fit-content; } }
 @media (max-width: 40rem) {
   body { padding-top: 1.6rem; font-size: 1rem; }
   h1 { font-size: 1.55rem; }
   .lead { font-size: 1.06rem; }
+  nav { white-space: nowrap; }
   th, td { padding: 0.38rem 0.5rem; }
 }
-@media print { nav { display: none; } .scroll { overflow: visible; } body { max-width: none; } }
+@media print {
+  @page { margin: 14mm 12mm; }
+  body { max-width: none; padding: 0; font-size: 10pt; }
+  nav, .tip, summary::marker { display: none; }
+  details::details-content { content-visibility: visible; display: block; }
+  details.more > summary { display: none; }
+  details > summary { list-style: none; }
+  section { margin-top: 1.6rem; padding-top: 0.8rem; }
+  h2, h3, summary, .legend { break-after: avoid; }
+  .panel, tr, .legend li { break-inside: avoid; }
+  thead { display: table-header-group; }
+  .panels.many { grid-template-columns: repeat(3, 1fr); }
+  .panels.pair { grid-template-columns: repeat(2, 1fr); }
+  .panels .broad { display: block; }
+  .panels .narrow { display: none; }
+  .scroll { overflow: visible; background: none; }
+  .scroll table { width: 100%; font-size: 7.5pt; }
+  th, td, td.text { padding: 0.15rem 0.25rem; white-space: normal; overflow-wrap: anywhere; min-width: 0; }
+  th, td:not(.text, .name) { overflow-wrap: normal; }
+  .sticky th:first-child, .sticky td:first-child { position: static; max-width: 12rem; }
+  a { color: inherit; text-decoration: none; }
+}
 """

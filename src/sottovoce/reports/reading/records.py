@@ -21,10 +21,12 @@ from sottovoce.privacy.ledger import LEDGER_FILE
 from sottovoce.reports.reading.metrics import read_metrics
 from sottovoce.runs.documents import BenchRow, ClaimedEpsilon, Evaluation, Result, RunConfig
 from sottovoce.runs.folder import LAST, Run
+from sottovoce.runs.following import has_ended
 from sottovoce.runs.metrics_log import Line
 from sottovoce.runs.verification import Verified, verify
 
 SetName = Literal["dev", "test"]
+SETS: tuple[SetName, ...] = ("dev", "test")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,7 +55,7 @@ class RunRecord:
     @property
     def secure(self) -> bool:
         """Whether its guarantee is meant to hold: then the page shows nothing that the guarantee does not cover."""
-        return is_secure(self.config)
+        return self.config.secure
 
     @property
     def steps_done(self) -> int:
@@ -69,8 +71,7 @@ class RunRecord:
     @property
     def finished(self) -> bool:
         """Whether the run has ended: after its last step, at its time limit, or at the end of its privacy budget."""
-        evaluated = any(evaluation.steps == self.steps_done for evaluation in self.evaluations.values())
-        return self.result is not None or evaluated or self.steps_done >= self.steps_planned
+        return has_ended(self.steps_done, self.steps_planned, self.result, self.evaluations.values())
 
     def setting(self, key: str) -> Any:
         """Return a value of the configuration; see `RunConfig.setting`."""
@@ -101,6 +102,17 @@ class RunRecord:
     def tightest_epsilon(self) -> float | None:
         """The smallest known upper bound on the epsilon spent; None without a guarantee."""
         return None if self.epsilons is None else self.epsilons.tightest
+
+    @property
+    def bench(self) -> str | None:
+        """The benchmark and size that its row is of; None for other runs."""
+        return None if self.row is None else f"{self.row.bench}, {self.row.size}"
+
+    def evaluated_on(self, set_name: SetName) -> str | None:
+        """Return a hash of the speech that its WER is of; None where it is unknown."""
+        part = {"dev": self.row.dev, "test": self.row.test}[set_name] if self.row is not None else None
+        evaluation = self.evaluations.get(part or set_name)
+        return None if evaluation is None else evaluation.population
 
     @property
     def claims(self) -> Sequence[ClaimedEpsilon]:
@@ -161,15 +173,19 @@ class RunRecord:
         return {} if partition is None else dict(zip(partition.layers, partition.sizes, strict=True))
 
 
-def read_records(paths: Sequence[Path]) -> list[RunRecord]:
-    """Read several runs, each only once even where its folder is given twice, and give each a unique name."""
+def read_records(paths: Sequence[Path], rows: Mapping[Path, Sequence[BenchRow]] | None = None) -> list[RunRecord]:
+    """Read several runs, each only once even where its folder is given twice, and give each a unique name.
+
+    `rows` are rows of benchmarks that runs belong to, by folder: a run that several benchmarks share is shown in all
+    of them. The other runs belong to the row in their row.json, if any.
+    """
     unique = list({path.resolve(): path for path in paths}.values())
     if not unique:
         raise DataError("There is nothing to report on. Give the folders of one or more runs.")
-    rows = [BenchRow.find(path) for path in unique]
-    labels = [path.resolve().name if row is None else row.label for path, row in zip(unique, rows, strict=True)]
-    names = _names(labels, unique)
-    return [_read(path, name, row) for path, name, row in zip(unique, names, rows, strict=True)]
+    given: Mapping[Path, Sequence[BenchRow | None]] = rows or {}
+    pairs = [(path, row) for path in unique for row in given.get(path) or [BenchRow.find(path)]]
+    names = _names(pairs)
+    return [_read(path, name, row) for (path, row), name in zip(pairs, names, strict=True)]
 
 
 def _read(path: Path, name: str, row: BenchRow | None) -> RunRecord:
@@ -177,7 +193,7 @@ def _read(path: Path, name: str, row: BenchRow | None) -> RunRecord:
     if config is None:
         raise DataError(f"{path} is not a run: it holds no {RunConfig.FILE}. Give the folder after --run.")
     lines, run = read_metrics(path), Run(path)
-    if is_secure(config):
+    if config.secure:
         lines = [{key: value for key, value in line.items() if key != "not_private"} for line in lines]
     result = run.result
     guarantees = [str(line["guarantee"]) for line in lines if "guarantee" in line]
@@ -195,11 +211,6 @@ def _read(path: Path, name: str, row: BenchRow | None) -> RunRecord:
         row=row,
         users=_users(lines),
     )
-
-
-def is_secure(config: RunConfig) -> bool:
-    """Return whether a run draws its cohorts and noise from secure randomness."""
-    return bool(config.setting("randomness.source") == "secure")
 
 
 def _users(lines: Sequence[Line]) -> int | None:
@@ -223,10 +234,16 @@ def _of_the_last_model(evaluations: Mapping[str, Evaluation], lines: Sequence[Li
     }
 
 
-def _names(labels: Sequence[str], paths: Sequence[Path]) -> list[str]:
-    """Return the labels; runs that share a label get the names of their folders added."""
-    counts = Counter(labels)
+def _names(runs: Sequence[tuple[Path, BenchRow | None]]) -> list[str]:
+    """Return the labels of runs; those that share one get their benchmark added, or else the names of their folders."""
+    labels = [path.resolve().name if row is None else row.label for path, row in runs]
+    benches = ["" if row is None else f" ({row.bench}, {row.size})" for _, row in runs]
+    shared, counts = Counter(zip(labels, benches, strict=True)), Counter(labels)
     return [
-        label if counts[label] == 1 else f"{label} ({path.resolve().parent.name}/{path.resolve().name})"
-        for label, path in zip(labels, paths, strict=True)
+        label
+        if counts[label] == 1
+        else f"{label}{bench}"
+        if bench and shared[label, bench] == 1
+        else f"{label} ({path.resolve().parent.name}/{path.resolve().name})"
+        for (path, _), label, bench in zip(runs, labels, benches, strict=True)
     ]

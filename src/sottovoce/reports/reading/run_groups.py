@@ -18,9 +18,10 @@ MOST_DETAILED = 6
 class RunGroup:
     """Runs that the page shows together, under one name and in one colour."""
 
-    name: str
+    name: str  # no other group of the page has the same
     runs: tuple[RunRecord, ...]
     colour: str
+    row: str = ""  # its name within its benchmark; the same as `name` for other runs
 
     @property
     def counted(self) -> tuple[RunRecord, ...]:
@@ -37,25 +38,47 @@ class RunGroup:
         """How the runs were trained."""
         return self.first.kind
 
+    @property
+    def bench(self) -> str | None:
+        """The benchmark and size that the row is of; None for other runs."""
+        return self.first.bench
+
     def wers(self, set_name: SetName) -> list[float]:
         """Return the WERs of the counted runs; runs without an evaluation are left out."""
         return [wer for run in self.counted if (wer := run.wer(set_name)) is not None]
 
 
 def group_runs(records: Sequence[RunRecord]) -> list[RunGroup]:
-    """Return the groups, in the order of their first runs."""
+    """Return the groups in the order of their first runs, those of one benchmark together."""
     members: dict[tuple[str, ...], list[RunRecord]] = {}
-    for record in records:
+    benches = list(dict.fromkeys(record.bench for record in records))
+    for record in sorted(records, key=lambda record: benches.index(record.bench)):
         members.setdefault(_group_key(record), []).append(record)
-    names = [_row_name(runs[0]) if len(runs) > 1 else runs[0].name for runs in members.values()]
+    rows = [_row_name(runs[0]) if len(runs) > 1 else runs[0].name for runs in members.values()]
     return [
         RunGroup(
-            name if names.count(name) == 1 else f"{name} ({', '.join(key[:2])})",
+            row if rows.count(row) == 1 else f"{row} ({', '.join(key[:2])})",
             tuple(runs),
             COLOURS[index % len(COLOURS)],
+            row if runs[0].row is None else runs[0].row.row if len(runs) > 1 else runs[0].row.label,
         )
-        for index, (name, (key, runs)) in enumerate(zip(names, members.items(), strict=True))
+        for index, (row, (key, runs)) in enumerate(zip(rows, members.items(), strict=True))
     ]
+
+
+def benches_of(groups: Iterable[RunGroup]) -> list[str | None]:
+    """Return the benchmarks of a page, each with its size; None stands for runs of no benchmark."""
+    return list(dict.fromkeys(group.bench for group in groups))
+
+
+def sets_of(groups: Iterable[RunGroup], set_name: SetName) -> list[str]:
+    """Return the different sets of speech that the groups were evaluated on, as hashes."""
+    return list(dict.fromkeys(found for group in groups if (found := group.first.evaluated_on(set_name)) is not None))
+
+
+def headline_set(groups: Sequence[RunGroup]) -> SetName:
+    """Return the set whose WER stands for the groups: test, where all have it."""
+    return "test" if all(group.wers("test") for group in groups) else "dev"
 
 
 def _group_key(record: RunRecord) -> tuple[str, ...]:

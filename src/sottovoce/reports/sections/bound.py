@@ -19,6 +19,7 @@ from sottovoce.reports.drawing.elements import (
     Section,
     esc,
 )
+from sottovoce.reports.drawing.hover import hover_label
 from sottovoce.reports.drawing.numbers import NONE, number
 from sottovoce.reports.reading.bound_estimates import bound_estimates
 from sottovoce.reports.reading.convergence import BoundEstimates, BoundTerm, bound_terms
@@ -49,7 +50,7 @@ def bound_section(groups: Sequence[RunGroup]) -> Section:
             details.append(Paragraph(f"<b>{esc(group.name)}</b>: no terms, because {esc(estimates)}.", "note"))
         else:
             known.append((group, estimates))
-            details.append(Collapsible(_summary(group, estimates), _details(estimates), open=len(groups) == 1))
+            details.append(Collapsible(_summary(group, estimates), _details(estimates)))
     figure = [CaptionedFigure(_picture(known), _FIGURE_CAPTION)] if known else []
     if not details:
         details.append(Paragraph("No run on this page is federated."))
@@ -213,7 +214,9 @@ def _picture(known: Sequence[tuple[RunGroup, BoundEstimates]]) -> Picture:
             total = _total(terms, "theorem3")
             shares = {term.name: term.theorem3 / total for term in terms if term.theorem3 and total}
             heights = [len(names) - 1 - names.index(name) for name in shares]
-            axes.plot(list(shares.values()), heights, "o", color=group.colour, markersize=6, alpha=0.85)
+            label = hover_label(*(f"{group.name}: {name}" for name in shares), shows="x")
+            places = list(shares.values())
+            axes.plot(places, heights, "o", color=group.colour, markersize=6, alpha=0.85, label=label)
             drawn += shares.values()
         axes.set_yticks(range(len(names)), list(reversed(names)))
         axes.set_ylim(-0.6, len(names) - 0.4)
@@ -222,7 +225,7 @@ def _picture(known: Sequence[tuple[RunGroup, BoundEstimates]]) -> Picture:
         axes.set_xlabel("share of the sum (logarithmic)")
 
     alt = "The terms of Theorem 3, relative to their sum"
-    return make_picture("bound-terms", alt, [Panel("", draw)], legend(group for group, _ in known), wide=True)
+    return make_picture("bound-terms", alt, [Panel("", draw)], legend(group for group, _ in known))
 
 
 def _terms_csv(known: Sequence[tuple[RunGroup, BoundEstimates]]) -> CsvTable:

@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from sottovoce.reports.drawing.charts import Panel, Picture, log_axis, make_picture
+from sottovoce.reports.drawing.hover import hover_label
 from sottovoce.reports.reading.layers import place_of
 from sottovoce.reports.reading.run_groups import RunGroup, legend
 
@@ -48,7 +49,9 @@ def _drawing(shown: Sequence[tuple[RunGroup, Norms]], kind: str, span: tuple[flo
             for layer, over_steps in norms.items():
                 if _kind(group, layer) == kind:
                     steps = list(over_steps)
-                    axes.plot(steps, list(over_steps.values()), color=group.colour, linewidth=1, alpha=0.6)
+                    label = hover_label(f"{group.name}: {layer}")
+                    norms_of = list(over_steps.values())
+                    axes.plot(steps, norms_of, color=group.colour, linewidth=1, alpha=0.6, label=label)
         log_axis(axes, axes.yaxis, [], span)
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))

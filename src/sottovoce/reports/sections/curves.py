@@ -9,12 +9,16 @@ from matplotlib.ticker import FixedLocator, MaxNLocator
 from sottovoce.privacy.epsilons import PROTECTS_NOBODY
 from sottovoce.reports.drawing.charts import INK, LegendEntry, Panel, Picture, log_axis, log_ticks, make_picture
 from sottovoce.reports.drawing.elements import CaptionedFigure, CsvTable, CsvValue, Paragraph, Section
+from sottovoce.reports.drawing.hover import hover_label
 from sottovoce.reports.reading.records import RunRecord, SetName
-from sottovoce.reports.reading.run_groups import RunGroup, all_runs, legend
+from sottovoce.reports.reading.run_groups import RunGroup, all_runs, headline_set, legend
 
 
 def steps_section(groups: Sequence[RunGroup]) -> Section:
-    """Return the WER on dev over the steps; beside federated runs, central runs are horizontal lines."""
+    """Return the WER on dev over the steps; beside federated runs, central runs are horizontal lines.
+
+    A single run has nothing to show here: the page opens with its curve.
+    """
     learners = [group for group in groups if group.kind == "federated"] or list(groups)
     references = [group for group in groups if group not in learners and group.wers("dev")]
     rows: list[list[CsvValue]] = [
@@ -27,6 +31,8 @@ def steps_section(groups: Sequence[RunGroup]) -> Section:
     if not any(run.dev_evaluations for run in all_runs(learners)):
         text = "No run was evaluated on dev during its training. Give a dev set with --dev."
         return Section("steps", title, [Paragraph(text)], [table])
+    if len(groups) == 1:  # the page opens with this curve
+        return Section("steps", title, [], [table])
     caption = "WER on dev at every evaluation during training. "
     if references:
         caption += "Dashed: the final WER of models that were trained centrally, each on its own data. "
@@ -41,9 +47,11 @@ def _steps_picture(learners: Sequence[RunGroup], references: Sequence[RunGroup])
         for group in learners:
             for run in group.runs:
                 wers = {int(line["step"]): 100 * float(line["dev_wer"]) for line in run.dev_evaluations}
-                axes.plot(list(wers), list(wers.values()), color=group.colour, marker="o", markersize=3)
+                label = hover_label(run.name)
+                axes.plot(list(wers), list(wers.values()), color=group.colour, marker="o", markersize=3, label=label)
         for group in references:
-            axes.axhline(100 * _mean(group.wers("dev")), color=group.colour, linestyle="--", linewidth=1.2)
+            height, label = 100 * _mean(group.wers("dev")), hover_label(f"{group.name}, final model")
+            axes.axhline(height, color=group.colour, linestyle="--", linewidth=1.2, label=label)
         axes.set_xlabel("step" if central else "central step")
         axes.set_ylabel("WER on dev, %")
         first, last = axes.get_xlim()
@@ -55,7 +63,7 @@ def _steps_picture(learners: Sequence[RunGroup], references: Sequence[RunGroup])
     entries = [LegendEntry(group.name, group.colour) for group in learners if _evaluated(group)]
     entries += [LegendEntry(f"{group.name} (central, final model)", group.colour, dashed=True) for group in references]
     alt = "WER on dev over steps, one line per run"
-    return make_picture("wer-over-steps", alt, [Panel("", draw)], entries if len(entries) > 1 else [], wide=True)
+    return make_picture("wer-over-steps", alt, [Panel("", draw)], entries if len(entries) > 1 else [])
 
 
 def _evaluated(group: RunGroup) -> bool:
@@ -68,7 +76,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def privacy_utility_section(groups: Sequence[RunGroup]) -> Section:
     """Return the WER against epsilon, measured and extrapolated; runs without a guarantee are at the side."""
-    set_name: SetName = "test" if all(group.wers("test") for group in groups) else "dev"
+    set_name = headline_set(groups)
     shown = [group for group in groups if group.wers(set_name)]
     private = [group for group in shown if group.first.epsilons is not None]
     rows = [row for run in all_runs(groups) for row in _privacy_rows(run)]
@@ -82,7 +90,8 @@ def privacy_utility_section(groups: Sequence[RunGroup]) -> Section:
         _draw_privacy(axes, shown, set_name)
 
     alt = f"WER on {set_name} against epsilon on a logarithmic axis"
-    picture = make_picture("wer-over-epsilon", alt, [Panel("", draw)], legend(shown), wide=True)
+    panel = Panel("", draw, epsilon_axis="x")
+    picture = make_picture("wer-over-epsilon", alt, [panel], legend(shown))
     return Section("privacy-utility", title, [CaptionedFigure(picture, _privacy_caption(shown, private))], [table])
 
 
@@ -113,7 +122,8 @@ def _draw_privacy(axes: Axes, shown: Sequence[RunGroup], set_name: SetName) -> N
         axes.axvline(high * room, color=INK, linewidth=0.8, alpha=0.5)
         for group in unprotected:
             wers = [100 * wer for wer in group.wers(set_name)]
-            axes.plot([high * room**2] * len(wers), wers, "s", color=group.colour, markersize=6)
+            label = hover_label(f"{group.name}, no guarantee", shows="y")
+            axes.plot([high * room**2] * len(wers), wers, "s", color=group.colour, markersize=6, label=label)
         axes.text(high * room**2, 1.0, "no guarantee", transform=axes.get_xaxis_transform(), ha="center", va="bottom")
     axes.set_xlabel("ε (logarithmic)")
     axes.set_ylabel(f"WER on {set_name}, %")
@@ -130,8 +140,9 @@ def _draw_guaranteed(axes: Axes, group: RunGroup, set_name: SetName) -> list[flo
         claims = [epsilon for claim in run.claims if (epsilon := claim.epsilon.tightest) is not None]
         heights = [100 * wer] * len(claims)
         axes.plot([spent, *claims], [100 * wer, *heights], color=group.colour, linestyle=":", linewidth=1)
-        axes.plot(claims, heights, "o", color=group.colour, markerfacecolor="none", markersize=7)
-        axes.plot([spent], [100 * wer], "o", color=group.colour, markersize=7)
+        label = hover_label(f"{run.name}, ε extrapolated")
+        axes.plot(claims, heights, "o", color=group.colour, markerfacecolor="none", markersize=7, label=label)
+        axes.plot([spent], [100 * wer], "o", color=group.colour, markersize=7, label=hover_label(run.name))
         epsilons += [spent, *claims]
     return epsilons
 

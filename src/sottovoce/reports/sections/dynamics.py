@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from sottovoce.reports.drawing.charts import Panel, Picture, log_axis, make_picture, thinned
 from sottovoce.reports.drawing.elements import CaptionedFigure, CsvTable, CsvValue, Element, Paragraph, Section
+from sottovoce.reports.drawing.hover import hover_label
 from sottovoce.reports.reading.layers import diagnostics
 from sottovoce.reports.reading.run_groups import RunGroup, all_runs, legend
 from sottovoce.runs.metrics_log import Line
@@ -122,7 +123,8 @@ def _drawing(
 ) -> Callable[[Axes], None]:
     def draw(axes: Axes) -> None:
         for group, (xs, ys) in zip(groups, curves, strict=True):
-            axes.plot(xs, ys, color=group.colour, linewidth=1.2, marker="o" if len(xs) == 1 else None)
+            marker, label = "o" if len(xs) == 1 else None, hover_label(group.name)
+            axes.plot(xs, ys, color=group.colour, linewidth=1.2, marker=marker, label=label)
         if any(ys for _, ys in curves) and span is not None:
             log_axis(axes, axes.yaxis, [], span)
         else:

@@ -1,11 +1,12 @@
 """A benchmark's rows and effects with their intervals, and its figures of rows that form a series."""
 
 import math
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sottovoce.bench.effects import Series
 from sottovoce.bench.preset import Size
@@ -13,7 +14,7 @@ from sottovoce.bench.result_tables import EFFECT_HEADER, effect_table, interval_
 from sottovoce.bench.results import RowResult
 from sottovoce.bench.verdicts import EffectResult, effect_results
 from sottovoce.evaluation.intervals import MeanOverSeeds, Scale
-from sottovoce.reports.drawing.charts import INK, WIDE, LegendEntry, Panel, Picture, log_axis, make_picture
+from sottovoce.reports.drawing.charts import INK, LegendEntry, Panel, Picture, log_axis, make_picture
 from sottovoce.reports.drawing.elements import (
     CaptionedFigure,
     CsvTable,
@@ -24,11 +25,12 @@ from sottovoce.reports.drawing.elements import (
     Section,
     esc,
 )
+from sottovoce.reports.drawing.hover import hover_label
 from sottovoce.reports.drawing.numbers import number
 from sottovoce.reports.reading.run_groups import COLOURS
+from sottovoce.reports.sections.line_charts import line_height, name_lines
 
 _OURS, _PAPERS = COLOURS[0], COLOURS[1]
-_LINE_INCHES, _AROUND_INCHES = 0.24, 0.75  # of a chart with one line for each row
 _NAME_WIDTH = 30  # characters in a line of an effect's name
 _SCALES: dict[Scale, str] = {
     "points": "points of WER",
@@ -37,26 +39,31 @@ _SCALES: dict[Scale, str] = {
 }
 
 
-def effects_section(size: Size, results: Sequence[RowResult]) -> Section:
-    """Return the rows' WERs and the effects with their intervals beside the paper's, and the figures of series."""
+def effects_section(size: Size, results: Sequence[RowResult], bench: str = "") -> Section:
+    """Return the rows' WERs and the effects with their intervals beside the paper's, and the figures of series.
+
+    A page about several benchmarks has such a section of each `bench`, with files of their own.
+    """
+    suffix = f"-{re.sub(r'[^a-z0-9]+', '-', bench.lower())}" if bench else ""
     run = [result for result in results if result.wer]
     effects = effect_results(size.effects, results)
     measured = [effect for effect in effects if effect.ours is not None]
     elements: list[Element] = [Paragraph(esc(interval_note(results)) or "No row has run yet.")]
     if run:
-        elements.append(CaptionedFigure(_rows_picture(run), _ROWS_CAPTION))
+        elements.append(CaptionedFigure(_rows_picture(run, f"wer-by-row{suffix}"), _ROWS_CAPTION))
     if measured:
-        elements.append(CaptionedFigure(_forest(measured), _FOREST_CAPTION))
+        elements.append(CaptionedFigure(_forest(measured, f"effects{suffix}"), _FOREST_CAPTION))
     if effects:
         lines = [[esc(cell) for cell in line] for line in effect_table(effects)]
         elements.append(HtmlTable(list(EFFECT_HEADER), lines, _TABLE_CAPTION))
     elements += [
         CaptionedFigure(picture, f"{esc(figure.title)}: WER on {esc(figure.on)}. {_SERIES_CAPTION}")
         for place, figure in enumerate(size.figures, 1)
-        if (picture := _series(figure, results, f"series-{place}")) is not None
+        if (picture := _series(figure, results, f"series{suffix}-{place}")) is not None
     ]
-    tables = [_rows_csv(run), _effects_csv(effects)]
-    return Section("effects", "Effects of the paper", elements, tables)
+    tables = [_rows_csv(run, f"wer-by-row{suffix}"), _effects_csv(effects, f"effects{suffix}")]
+    title = f"Effects of the paper: {bench}" if bench else "Effects of the paper"
+    return Section(f"effects{suffix}", title, elements, tables)
 
 
 _ROWS_CAPTION = (
@@ -80,29 +87,29 @@ _SERIES_CAPTION = (
 _LEGEND = [LegendEntry("ours", _OURS), LegendEntry("the paper's", _PAPERS)]
 
 
-def _rows_picture(results: Sequence[RowResult]) -> Picture:
+def _rows_picture(results: Sequence[RowResult], name: str) -> Picture:
     names = [result.row.name for result in results]
 
     def panel(label: str) -> Panel:
         def draw(axes: Axes) -> None:
             for place, result in enumerate(results):
                 if label in result.wer:
-                    _draw_estimate(axes, result.wer[label], place, _OURS)
+                    _draw_estimate(axes, result.wer[label], place, result.row.name, _OURS)
                 if label in result.paper:
-                    _draw_hollow(axes, result.paper[label], place)
-            _name_lines(axes, names)
+                    _draw_hollow(axes, result.paper[label], place, result.row.name)
+            name_lines(axes, names)
             axes.set_xlim(left=0)
             axes.set_xlabel(f"WER on {label}, %")
 
-        return Panel("", draw, _height(len(names)))
+        return Panel("", draw, line_height(len(names)))
 
     labels = [label for label in ("dev", "test") if any(label in result.wer for result in results)]
     alt = "WER of every row with its interval, beside the paper's"
     legend = _LEGEND if any(result.paper for result in results) else []
-    return make_picture("wer-by-row", alt, [panel(label) for label in labels], legend, wide=True)
+    return make_picture(name, alt, [panel(label) for label in labels], legend, layout="wide")
 
 
-def _forest(effects: Sequence[EffectResult]) -> Picture:
+def _forest(effects: Sequence[EffectResult], name: str) -> Picture:
     def panel(scale: Scale, own: Sequence[EffectResult]) -> Panel:
         names = [textwrap.fill(effect.effect.name, _NAME_WIDTH) for effect in own]
         lines = sum(name.count("\n") + 1 for name in names)
@@ -112,26 +119,21 @@ def _forest(effects: Sequence[EffectResult]) -> Picture:
                 if effect.effect.within is not None or effect.effect.least is not None:
                     _shade(axes, effect.effect.range, place, effect.effect.nothing)
                 if effect.ours is not None:
-                    _draw_estimate(axes, effect.ours, place, _OURS)
+                    _draw_estimate(axes, effect.ours, place, effect.effect.name, _OURS)
                 if effect.paper is not None:
-                    _draw_hollow(axes, effect.paper, place)
+                    _draw_hollow(axes, effect.paper, place, effect.effect.name)
             axes.axvline(own[0].effect.nothing, color=INK, linewidth=1)
-            _name_lines(axes, names)
+            name_lines(axes, names)
             if scale == "times":
                 log_axis(axes, axes.xaxis, _ends(own))
             axes.set_xlabel(_SCALES[scale])
 
-        return Panel("", draw, _height(max(lines, len(names))))
+        return Panel("", draw, line_height(max(lines, len(names))))
 
     by_scale = {scale: [effect for effect in effects if effect.effect.scale == scale] for scale in _SCALES}
     panels = [panel(scale, own) for scale, own in by_scale.items() if own]
     legend = _LEGEND if any(effect.paper is not None for effect in effects) else []
-    return make_picture("effects", "Effects with their intervals, beside the paper's", panels, legend, wide=True)
-
-
-def _height(lines: int) -> float:
-    """Return the height of a chart with this many lines of text, relative to the usual one."""
-    return (_AROUND_INCHES + _LINE_INCHES * lines) / WIDE[1]
+    return make_picture(name, "Effects with their intervals, beside the paper's", panels, legend, layout="wide")
 
 
 def _ends(effects: Sequence[EffectResult]) -> list[float]:
@@ -147,23 +149,23 @@ def _shade(axes: Axes, agrees: tuple[float, float], place: float, nothing: float
     axes.barh(place, high - low, 0.7, low, color=INK, alpha=0.12, linewidth=0)
 
 
-def _draw_estimate(axes: Axes, estimate: MeanOverSeeds, place: float, colour: str) -> None:
+def _interval(estimate: MeanOverSeeds) -> str:
+    if estimate.interval is None:
+        return ""
+    low, high = estimate.interval
+    return f", 95 % interval {number(low)} to {number(high)}"
+
+
+def _draw_estimate(axes: Axes, estimate: MeanOverSeeds, place: float, name: str, colour: str) -> None:
     if estimate.interval is not None:
         axes.plot(estimate.interval, [place, place], color=colour, linewidth=2, solid_capstyle="butt")
-    axes.plot([estimate.value], [place], "o", color=colour, markersize=5)
+    label = hover_label(f"{name}{_interval(estimate)}", shows="x")
+    axes.plot([estimate.value], [place], "o", color=colour, markersize=5, label=label)
 
 
-def _draw_hollow(axes: Axes, value: float, place: float) -> None:
-    axes.plot([value], [place], "D", color=_PAPERS, markerfacecolor="none", markersize=5)
-
-
-def _name_lines(axes: Axes, names: Sequence[str]) -> None:
-    """Name the lines of a chart, the first one on top."""
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
-    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+def _draw_hollow(axes: Axes, value: float, place: float, name: str) -> None:
+    label = hover_label(f"{name}, the paper's", shows="x")
+    axes.plot([value], [place], "D", color=_PAPERS, markerfacecolor="none", markersize=5, label=label)
 
 
 def _series(figure: Series, results: Sequence[RowResult], name: str) -> Picture | None:
@@ -190,7 +192,7 @@ def _series(figure: Series, results: Sequence[RowResult], name: str) -> Picture 
     legend = [LegendEntry(text, COLOURS[index % len(COLOURS)]) for index, text in enumerate(figure.lines)]
     if any(figure.on in rows[row].paper for line in figure.lines.values() for row in line if row in rows):
         legend.append(LegendEntry("the paper's, in the same colour", INK, dashed=True))
-    return make_picture(name, figure.title, [Panel(figure.title, draw)], legend, wide=True)
+    return make_picture(name, figure.title, [Panel(figure.title, draw)], legend)
 
 
 def _place(place: float | str, categories: Sequence[str] | None) -> float:
@@ -205,9 +207,18 @@ def _draw_line(axes: Axes, label: str, places: Mapping[RowResult, float], colour
         if estimate.interval is not None:
             axes.plot([x, x], estimate.interval, color=colour, linewidth=2, alpha=0.6, solid_capstyle="butt")
     values = [estimate.value for estimate in ours.values()]
-    axes.plot(list(ours), values, "o-" if joined else "o", color=colour, markersize=5)
+    named = hover_label(*(f"{row.row.name}{_interval(row.wer[label])}" for row in places if label in row.wer))
+    axes.plot(list(ours), values, "o-" if joined else "o", color=colour, markersize=5, label=named)
     style = "D--" if joined else "D"
-    axes.plot(list(paper), list(paper.values()), style, color=colour, markerfacecolor="none", markersize=5, linewidth=1)
+    named = hover_label(*(f"{row.row.name}, the paper's" for row in places if label in row.paper))
+    axes.plot(
+        *(list(paper), list(paper.values()), style),
+        color=colour,
+        markerfacecolor="none",
+        markersize=5,
+        linewidth=1,
+        label=named,
+    )
 
 
 def _log_places(axes: Axes, figure: Series) -> None:
@@ -220,7 +231,7 @@ def _log_places(axes: Axes, figure: Series) -> None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
 
 
-def _rows_csv(results: Sequence[RowResult]) -> CsvTable:
+def _rows_csv(results: Sequence[RowResult], name: str) -> CsvTable:
     header = ["row", "set", "seeds", "wer_percent", "low", "high", "best_on_dev_percent", "paper_percent"]
     rows: list[list[CsvValue]] = []
     for result in results:
@@ -230,10 +241,10 @@ def _rows_csv(results: Sequence[RowResult]) -> CsvTable:
             paper = result.paper.get(label)
             figures = [estimate.value, *ends, None if best is None else best.value, paper]
             rows.append([result.row.name, label, len(estimate.seeds), *figures])
-    return CsvTable("wer-by-row", header, rows)
+    return CsvTable(name, header, rows)
 
 
-def _effects_csv(effects: Sequence[EffectResult]) -> CsvTable:
+def _effects_csv(effects: Sequence[EffectResult], name: str) -> CsvTable:
     header = ["effect", "set", "scale", "seeds", "ours", "low", "high", "paper", "verdict"]
     rows: list[list[CsvValue]] = []
     for one in effects:
@@ -242,4 +253,4 @@ def _effects_csv(effects: Sequence[EffectResult]) -> CsvTable:
         seeds, value = (0, None) if ours is None else (len(ours.seeds), ours.value)
         what = [one.effect.name, one.effect.measured_on, one.effect.scale]
         rows.append([*what, seeds, value, *ends, one.paper, one.verdict])
-    return CsvTable("effects", header, rows)
+    return CsvTable(name, header, rows)

@@ -19,6 +19,7 @@ from sottovoce.reports.drawing.elements import (
     Section,
     esc,
 )
+from sottovoce.reports.drawing.hover import hover_label
 from sottovoce.reports.drawing.numbers import number
 from sottovoce.reports.reading.layers import (
     FAR_BELOW,
@@ -115,8 +116,10 @@ def _imbalance_picture(known: Sequence[tuple[RunGroup, Imbalance]]) -> Picture:
     def draw(axes: Axes) -> None:
         for height, (group, imbalance) in enumerate(reversed(known)):
             ratios = list(imbalance.ratios.values())
-            axes.plot(ratios, [height] * len(ratios), "|", color=group.colour, markersize=12, alpha=0.8)
-            axes.plot([imbalance.median], [height], "o", color=group.colour, markersize=6)
+            label = hover_label(*(f"{group.name}: {layer}" for layer in imbalance.ratios), shows="x")
+            axes.plot(ratios, [height] * len(ratios), "|", color=group.colour, markersize=12, alpha=0.8, label=label)
+            label = hover_label(f"{group.name}: median", shows="x")
+            axes.plot([imbalance.median], [height], "o", color=group.colour, markersize=6, label=label)
         axes.axvline(1.0, color=INK, linewidth=0.8, alpha=0.6)
         log_axis(axes, axes.xaxis, [ratio for _, imbalance in known for ratio in imbalance.ratios.values()])
         axes.set_yticks([])
@@ -125,7 +128,7 @@ def _imbalance_picture(known: Sequence[tuple[RunGroup, Imbalance]]) -> Picture:
 
     alt = "How much each layer moves relative to its number of parameters"
     panel = Panel("", draw, height=0.42 + 0.12 * len(known))
-    return make_picture("imbalance", alt, [panel], legend(group for group, _ in known), wide=True)
+    return make_picture("imbalance", alt, [panel], legend(group for group, _ in known))
 
 
 def _imbalance_row(group: RunGroup, imbalance: Imbalance) -> list[str | Cell]:
@@ -249,7 +252,8 @@ def _over_blocks(
     def draw(axes: Axes) -> None:
         for group, values in shown:
             for tensor, points in _points_by_tensor(kind, values, places).items():
-                _draw_curve(axes, points, group.colour, dashed=tensor == "bias")
+                label = hover_label(f"{group.name}, {tensor}")
+                _draw_curve(axes, points, group.colour, label, dashed=tensor == "bias")
         if axis is not None:
             axis.apply(axes, axes.yaxis)
         axes.set_xlabel("block")
@@ -270,10 +274,10 @@ def _points_by_tensor(
     return points
 
 
-def _draw_curve(axes: Axes, points: Mapping[int, Pooled], colour: str, *, dashed: bool) -> None:
+def _draw_curve(axes: Axes, points: Mapping[int, Pooled], colour: str, label: str, *, dashed: bool) -> None:
     blocks = sorted(points)
     means = [points[block].mean for block in blocks]
-    axes.plot(blocks, means, color=colour, linestyle="--" if dashed else "-", marker="o", markersize=3)
+    axes.plot(blocks, means, color=colour, linestyle="--" if dashed else "-", marker="o", markersize=3, label=label)
     if any(points[block].std for block in blocks):
         low, high = zip(*(_ends(points[block]) for block in blocks), strict=True)
         axes.fill_between(blocks, low, high, color=colour, alpha=0.13, linewidth=0)
@@ -284,7 +288,8 @@ def _by_name(layers: Sequence[str], shown: Curves, axis: _SharedAxis | None) -> 
         for height, layer in enumerate(reversed(layers)):
             for group, values in shown:
                 if layer in values:
-                    axes.plot([values[layer].mean], [height], "o", color=group.colour, markersize=4)
+                    label = hover_label(f"{group.name}: {layer}", shows="x")
+                    axes.plot([values[layer].mean], [height], "o", color=group.colour, markersize=4, label=label)
         axes.set_yticks(range(len(layers)), list(reversed(layers)))
         if axis is not None:
             axis.apply(axes, axes.xaxis)

@@ -1,4 +1,4 @@
-"""The first sentences of the page: its main results in words."""
+"""The page in words: a first paragraph with the main results, and what else there is to say."""
 
 from collections.abc import Sequence
 
@@ -7,22 +7,21 @@ from sottovoce.privacy.population_notes import population_notes
 from sottovoce.privacy.privacy_options import Participation
 from sottovoce.reports.drawing.numbers import count, epsilon, number, percent
 from sottovoce.reports.reading.layers import FAR_BELOW, delta_norms, imbalance_of
-from sottovoce.reports.reading.records import RunRecord, SetName
-from sottovoce.reports.reading.run_groups import RunGroup, all_runs
-from sottovoce.reports.sections.results_table import SETS
+from sottovoce.reports.reading.records import SETS, RunRecord
+from sottovoce.reports.reading.run_groups import RunGroup, all_runs, benches_of, headline_set, sets_of
 
 
-def lead_sentences(groups: Sequence[RunGroup]) -> list[str]:
-    """Return the first paragraphs of the page, as plain text."""
+def opening_sentences(groups: Sequence[RunGroup]) -> list[str]:
+    """Return the page's first paragraph, sentence by sentence, as plain text: what ran, how well, how privately."""
     runs = all_runs(groups)
     first = [_single_run(runs[0])] if len(runs) == 1 else [_overview(groups, runs), *_range_of_wers(groups)]
-    return [
-        *first,
-        *_trained_parameters(runs),
-        *_privacy(runs),
-        *_populations(runs),
-        *_imbalance(groups),
-    ]
+    return [*first, *_privacy(runs)]
+
+
+def further_sentences(groups: Sequence[RunGroup]) -> list[str]:
+    """Return what else to say in words, as plain text."""
+    runs = all_runs(groups)
+    return [*_trained_parameters(runs), *_populations(runs), *_imbalance(groups)]
 
 
 def _single_run(run: RunRecord) -> str:
@@ -50,11 +49,16 @@ def _overview(groups: Sequence[RunGroup], runs: Sequence[RunRecord]) -> str:
     rows = f" in {len(groups)} rows" if len(groups) < len(runs) else ""
     unfinished = sum(not run.finished for run in runs)
     still = f" Unfinished: {unfinished}." if unfinished else ""
-    return f"{len(runs)} runs{rows}: {' and '.join(kinds)}.{still}"
+    benches = [bench for bench in benches_of(groups) if bench is not None]
+    of = f" of {len(benches)} benchmarks" if len(benches) > 1 else ""
+    return f"{len(runs)} runs{of}{rows}: {' and '.join(kinds)}.{still}"
 
 
 def _range_of_wers(groups: Sequence[RunGroup]) -> list[str]:
-    set_name: SetName = "test" if all(group.wers("test") for group in groups) else "dev"
+    set_name = headline_set(groups)
+    sets = sets_of(groups, set_name)
+    if len(sets) > 1:
+        return [f"They were evaluated on {len(sets)} different {set_name} sets: compare WERs within one set."]
     means = {group.name: sum(wers) / len(wers) for group in groups if (wers := group.wers(set_name))}
     if len(means) < 2:
         return []

@@ -26,9 +26,7 @@ from sottovoce.reports.reading.run_groups import RunGroup, all_runs
 def privacy_section(groups: Sequence[RunGroup]) -> Section:
     """Return the guarantee of every federated run."""
     federated = [group for group in groups if group.kind == "federated"]
-    elements: list[Element] = [
-        Collapsible(_summary(group), _statement(group), open=len(federated) == 1) for group in federated
-    ]
+    elements: list[Element] = [Collapsible(_summary(group), _statement(group)) for group in federated]
     if len(federated) < len(groups):
         elements.append(Paragraph("Central training sees the audio of all speakers and guarantees nothing.", "note"))
     header = ["run", "guarantee", "ledger_lines", "releases", "checkpoints_that_agree"]

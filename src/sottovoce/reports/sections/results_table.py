@@ -1,4 +1,4 @@
-"""The results: one line for every group of runs, and the epsilons claimed for other sizes."""
+"""The results: the headline figure, one line for every group of runs, and the epsilons claimed for other sizes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,34 +6,44 @@ from collections.abc import Mapping, Sequence
 from sottovoce.reports.drawing.elements import (
     Band,
     Cell,
+    Collapsible,
     CsvTable,
     CsvValue,
     Element,
     HtmlTable,
     Paragraph,
+    RawHtml,
     Section,
     esc,
 )
 from sottovoce.reports.drawing.numbers import NONE, count, epsilon, number, percent
-from sottovoce.reports.reading.records import RunRecord, SetName
-from sottovoce.reports.reading.run_groups import RunGroup, all_runs
+from sottovoce.reports.reading.records import SETS, RunRecord, SetName
+from sottovoce.reports.reading.run_groups import RunGroup, all_runs, benches_of, headline_set, sets_of
+from sottovoce.reports.sections.headline import headline_figure
+from sottovoce.reports.sections.lead import further_sentences
 from sottovoce.runs.documents import ClaimedEpsilon
-
-SETS: tuple[SetName, ...] = ("dev", "test")
 
 _NO_GUARANTEE = '<span class="muted">none</span>'
 
 
-def results_section(groups: Sequence[RunGroup]) -> Section:
-    """Return the table of results and, where there are claims, the table of claims."""
-    elements: list[Element] = [_results_table(groups)]
+def results_section(groups: Sequence[RunGroup], lead: Sequence[str] = ()) -> Section:
+    """Return the headline figure, the table of results and, folded, the claims and what there is to say in words.
+
+    `lead` are sentences to say before the page's own, as plain text.
+    """
+    figure = headline_figure(groups)
+    elements: list[Element] = [] if figure is None else [figure]
+    elements.append(_results_table(groups))
     elements += [
         Paragraph(f"<b>{esc(run.name)}</b> is unfinished: {_steps(run)} steps.", "warning")
         for run in all_runs(groups)
         if not run.finished
     ]
     if _has_claims(groups):
-        elements.append(_claims_table(groups))
+        elements.append(Collapsible("ε at other sizes: all claims", [_claims_table(groups)]))
+    sentences = [*lead, *further_sentences(groups)]
+    if sentences:
+        elements.append(Collapsible("In words", [RawHtml(f"<p>{esc(sentence)}</p>") for sentence in sentences]))
     return Section("results", "Results", elements, [_csv_table(groups)])
 
 
@@ -46,16 +56,35 @@ def _has_paper(groups: Sequence[RunGroup]) -> bool:
 
 
 def _results_table(groups: Sequence[RunGroup]) -> HtmlTable:
-    header = ["run", "clipping", "σ<sub>DP</sub>", "C", "S of K", "T", "dev", "test", "RDP", "PLD"]
-    bands = [Band("", 1, "text"), Band("trained with", 5), Band("WER %", 2, "ours"), Band("ε spent at S and K", 2)]
+    texts = ["run", *(["benchmark"] if _has_benches(groups) else [])]
+    wers = ["dev", "test", *(["on set"] if _sets(groups) else [])]
+    header = [*texts, "clipping", "σ<sub>DP</sub>", "C", "S of K", "T", *wers, "RDP", "PLD"]
+    bands = [Band("", len(texts), "text"), Band("trained with", 5), Band("WER %", len(wers), "ours")]
+    bands.append(Band("ε spent at S and K", 2))
     if _has_claims(groups):
         header.append("extrapolated")
         bands.append(Band("ε at other sizes", 1, "claim"))
     if _has_paper(groups):
         header += ["dev", "test"]
         bands.append(Band("WER % in the paper", 2, "paper"))
-    rows = [_row(group, claims=_has_claims(groups), paper=_has_paper(groups)) for group in groups]
-    return HtmlTable(header, rows, _caption(groups), bands=bands, sticky=True)
+    rows = [_row(group, groups) for group in groups]
+    return HtmlTable(header, rows, _caption(groups), text_columns=len(texts), bands=bands, sticky=True)
+
+
+def _has_benches(groups: Sequence[RunGroup]) -> bool:
+    """Return whether rows are of different benchmarks, so that the table says of which."""
+    return len(benches_of(groups)) > 1
+
+
+def _sets(groups: Sequence[RunGroup]) -> list[str]:
+    """Return the sets that the WERs are of, where they differ; the table calls them A, B, and so on."""
+    sets = sets_of(groups, headline_set(groups))
+    return sets if len(sets) > 1 else []
+
+
+def _letter(place: int) -> str:
+    """Return A, B, ..., Z, AA, AB, ..."""
+    return (_letter(place // 26 - 1) if place >= 26 else "") + chr(ord("A") + place % 26)
 
 
 def _caption(groups: Sequence[RunGroup]) -> str:
@@ -67,6 +96,10 @@ def _caption(groups: Sequence[RunGroup]) -> str:
             "ε is the privacy spent, at the run's own δ and rounded up. RDP and PLD are two upper bounds on it, and "
             "the smaller one counts. <em>none</em>: no guarantee.",
         ]
+    if _sets(groups):
+        sentences.append(
+            f"The column <em>on set</em> names the {headline_set(groups)} set: WERs compare only where it is the same."
+        )
     if any(len(group.counted) > 1 for group in groups):
         sentences.append("For several seeds: the mean, and below it the lowest and the highest value.")
     if _has_claims(groups):
@@ -81,22 +114,28 @@ def _caption(groups: Sequence[RunGroup]) -> str:
     return " ".join(sentences)
 
 
-def _row(group: RunGroup, *, claims: bool, paper: bool) -> list[str | Cell]:
-    run = group.first
-    cells: list[str | Cell] = [_name(group), *_mechanism(run)]
+def _row(group: RunGroup, groups: Sequence[RunGroup]) -> list[str | Cell]:
+    run, sets = group.first, _sets(groups)
+    several = _has_benches(groups)
+    cells: list[str | Cell] = [_name(group, group.row if several else group.name)]
+    cells += [esc(group.bench or NONE)] if several else []
+    cells += _mechanism(run)
     cells += [Cell(_wer(group.wers(set_name)), kind="ours") for set_name in SETS]
+    if sets:
+        used = run.evaluated_on(headline_set(groups))
+        cells.append(NONE if used is None else _letter(sets.index(used)))
     cells += _spent(run)
-    if claims:
+    if _has_claims(groups):
         cells.append(Cell("<br>".join(map(_claim, run.claims)) or NONE, kind="claim"))
-    if paper:
+    if _has_paper(groups):
         cells += [Cell(_paper_wer(run.paper_wers, set_name), kind="paper") for set_name in SETS]
     return cells
 
 
-def _name(group: RunGroup) -> str:
+def _name(group: RunGroup, name: str) -> str:
     seeds = f' <span class="muted">n = {len(group.counted)}</span>' if len(group.runs) > 1 else ""
     unfinished = "" if all(run.finished for run in group.runs) else ' <span class="mark">unfinished</span>'
-    return f"{esc(group.name)}{seeds}{unfinished}"
+    return f"{esc(name)}{seeds}{unfinished}"
 
 
 def _mechanism(run: RunRecord) -> list[str]:
@@ -172,7 +211,7 @@ def _csv_table(groups: Sequence[RunGroup]) -> CsvTable:
     header = ["run", "row", "seed", "kind", "finished", "clipping", "sigma_dp", "C", "S", "K", "T"]
     header += ["wer_dev", "wer_test", "epsilon_rdp", "epsilon_pld", "guarantee"]
     header += ["claimed_S", "claimed_K", "claimed_T", "claimed_epsilon_rdp", "claimed_epsilon_pld"]
-    header += ["paper_wer_dev_percent", "paper_wer_test_percent"]
+    header += ["paper_wer_dev_percent", "paper_wer_test_percent", "benchmark", "size", "test_set"]
     return CsvTable("results", header, [row for run in all_runs(groups) for row in _csv_rows(run)])
 
 
@@ -189,7 +228,9 @@ def _csv_rows(run: RunRecord) -> list[list[CsvValue]]:
     own += [None, None] if spent is None else [spent.rdp, spent.pld]
     own.append(run.guarantee)
     claims = [_csv_claim(claim) for claim in run.claims] or [[None] * 5]
-    return [[*own, *claim, paper.get("dev"), paper.get("test")] for claim in claims]
+    bench = [None, None] if run.row is None else [run.row.bench, run.row.size]
+    of = [paper.get("dev"), paper.get("test"), *bench, run.evaluated_on("test")]
+    return [[*own, *claim, *of] for claim in claims]
 
 
 def _csv_claim(claim: ClaimedEpsilon) -> list[CsvValue]:

@@ -17,6 +17,7 @@ from sottovoce.reports.drawing.elements import (
     Section,
     esc,
 )
+from sottovoce.reports.drawing.hover import hover_label
 from sottovoce.reports.drawing.numbers import NONE, percent
 from sottovoce.reports.reading.run_groups import RunGroup, all_runs, detailed, legend
 from sottovoce.runs.documents import Evaluation
@@ -70,10 +71,13 @@ def _figure(shown: Sequence[RunGroup], sets: Sequence[str]) -> CaptionedFigure:
         def draw(axes: Axes) -> None:
             highest = 1.0
             for group, evaluation in _evaluated(shown, name):
-                wers = [100 * wer for wer in sorted_wers(evaluation)]
+                by_speaker = sorted(evaluation.speakers.wer.items(), key=lambda one: (one[1], one[0]))
+                wers = [100 * wer for _, wer in by_speaker]
                 highest = max(highest, *wers)
                 ranks = [100 * (rank + 0.5) / len(wers) for rank in range(len(wers))]
-                axes.plot(ranks, wers, color=group.colour, marker="o" if len(wers) <= 40 else None, markersize=3)
+                label = hover_label(*(f"{group.name}, speaker {speaker}" for speaker, _ in by_speaker))
+                marker = "o" if len(wers) <= 40 else None
+                axes.plot(ranks, wers, color=group.colour, marker=marker, markersize=3, label=label)
             axes.axvspan(90, 100, color="#888888", alpha=0.12, linewidth=0)
             axes.set_xlim(0, 100)
             axes.set_ylim(-0.03 * highest, 1.08 * highest)  # room for whole markers at both ends
@@ -85,7 +89,7 @@ def _figure(shown: Sequence[RunGroup], sets: Sequence[str]) -> CaptionedFigure:
     panels = [Panel(name, drawing(name)) for name in sets]
     entries = legend(group for group in shown if group.first.evaluations)
     alt = "WER of every speaker in ascending order, one line per run"
-    picture = make_picture("wer-per-speaker", alt, panels, entries, wide=len(panels) == 1)
+    picture = make_picture("wer-per-speaker", alt, panels, entries)
     caption = (
         "Speakers in the order of their WER; the tenth with the highest WER is shaded. If a line rises steeply at its "
         "right end, a good mean hides speakers whom the model understands badly. Noise may affect them first: compare "
