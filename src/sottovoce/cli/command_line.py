@@ -24,6 +24,12 @@ COMMANDS = (
         "recognise:transcribe",
         "Print the words spoken in audio files; --json adds the time of every word.",
     ),
+    ("lm", "lm:app", "Build language models for beam search."),
+    (
+        "export",
+        "export:export",
+        "Write a model for other programs: ONNX, TorchScript, or plain weights in safetensors.",
+    ),
     (
         "model",
         "recognise:model",

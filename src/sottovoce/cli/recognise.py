@@ -3,14 +3,16 @@
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
 from sottovoce.cli.config import Preset, Settings, configured
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, stdout
+from sottovoce.cli.decoding import takes_decoding
 from sottovoce.errors import DataError
+from sottovoce.evaluation.decoding import GREEDY, Decoding
 from sottovoce.files import gigabytes
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ Checkpoint = Annotated[
 ]
 
 
+@takes_decoding
 def evaluate(
     checkpoint: Checkpoint,
     store: Annotated[str, typer.Argument(metavar="STORE[@SPEAKERS]", help="The speech to evaluate on.")],
@@ -33,6 +36,8 @@ def evaluate(
     batch_seconds: Annotated[float, typer.Option(min=1, help="Audio in one batch.")] = 120.0,
     workers: Workers = ALL_CORES,
     as_json: AsJson = False,
+    *,
+    decoding: Decoding,
 ) -> None:
     """Print loss, WER and CER of a model on a store, per speaker and by group. Every utterance counts.
 
@@ -45,21 +50,33 @@ def evaluate(
     selection = Selection.parse(store)
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        run_workers(_evaluate_worker, (checkpoint, selection, by, batch_seconds, result), workers, 1)
+        run_workers(_evaluate_worker, (checkpoint, selection, by, batch_seconds, decoding, result), workers, 1)
         breakdown = Breakdown.model_validate_json(result.read_bytes()) if result.exists() else None
     if breakdown is None:  # under torchrun, only rank 0 has it
         return
     unwritable = selection.open().unwritable()
     if as_json:
-        print_json({"store": str(selection.store), **breakdown.model_dump(), "unwritable": unwritable})
+        document = {"store": str(selection.store), **_decoded(decoding), **breakdown.model_dump()}
+        print_json(document | {"unwritable": unwritable})
         return
     _print_evaluation(selection, breakdown)
     if unwritable:
         note(f"{counted(unwritable, 'utterance')} with characters that the model cannot write: errors in their words.")
 
 
+def _decoded(decoding: Decoding) -> dict[str, Any]:
+    """Return how texts were found, for --json; nothing for greedy decoding, which is the rule."""
+    return {} if decoding == GREEDY else {"decoding": decoding.model_dump(mode="json")}
+
+
 def _evaluate_worker(
-    group: "Group", checkpoint: Path, selection: "Selection", by: list[str] | None, batch_seconds: float, result: Path
+    group: "Group",
+    checkpoint: Path,
+    selection: "Selection",
+    by: list[str] | None,
+    batch_seconds: float,
+    decoding: Decoding,
+    result: Path,
 ) -> None:
     from sottovoce.evaluation.breakdown import group_columns
     from sottovoce.evaluation.model import evaluate_population
@@ -71,7 +88,13 @@ def _evaluate_worker(
     recogniser = load_recogniser(checkpoint, Hardware().open())
     with ProgressDisplay(hidden=not group.leads) as progress:
         breakdown = evaluate_population(
-            recogniser, population, columns, batch_seconds=batch_seconds, group=group, progress=progress
+            recogniser,
+            population,
+            columns,
+            batch_seconds=batch_seconds,
+            decoding=decoding,
+            group=group,
+            progress=progress,
         )
     if group.leads:
         result.write_text(breakdown.model_dump_json(), encoding="utf-8")
@@ -92,10 +115,13 @@ def _print_evaluation(selection: "Selection", breakdown: "Breakdown") -> None:
     stdout.print(f"WER % over {speakers.count} speakers, quantiles: {quantiles}", soft_wrap=True)
 
 
+@takes_decoding
 def transcribe(
     checkpoint: Checkpoint,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="wav, flac, mp3, ogg; any length and rate.")],
     as_json: AsJson = False,
+    *,
+    decoding: Decoding,
 ) -> None:
     """Print the words spoken in audio files; --json adds the time of every word.
 
@@ -103,13 +129,15 @@ def transcribe(
 
     Example: sotto transcribe runs/digits recording.mp3
     """
+    from sottovoce.evaluation import transcription
     from sottovoce.evaluation.model import load
 
-    loaded = load(checkpoint)
+    recogniser = load(checkpoint).recogniser
+    decoder = decoding.open(recogniser.token_set)
     transcripts, unread = [], 0
     for path in files:
         try:
-            transcripts.append(transcript := loaded.transcribe(path))
+            transcripts.append(transcript := transcription.transcribe(recogniser, path, decoder))
         except DataError as error:
             note(f"error: {error}")
             unread += 1

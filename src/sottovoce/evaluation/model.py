@@ -8,6 +8,7 @@ from sottovoce.data.population import Population
 from sottovoce.data.speech import Place, Speech, open_speech
 from sottovoce.distributed import Group
 from sottovoce.evaluation.breakdown import break_down, group_columns
+from sottovoce.evaluation.decoding import GREEDY, Decoding
 from sottovoce.evaluation.scores import Breakdown
 from sottovoce.evaluation.scoring import evaluate
 from sottovoce.evaluation.transcription import Transcript, transcribe
@@ -22,12 +23,12 @@ class Model:
 
     recogniser: Recogniser
 
-    def transcribe(self, file: Place) -> Transcript:
+    def transcribe(self, file: Place, *, decoding: Decoding = GREEDY) -> Transcript:
         """Return the words spoken in an audio file of any length and format, with their times.
 
         Example: `sv.load("runs/digits").transcribe("recording.mp3").text`
         """
-        return transcribe(self.recogniser, Path(file))
+        return transcribe(self.recogniser, Path(file), decoding.open(self.recogniser.token_set))
 
     def evaluate(
         self,
@@ -35,6 +36,7 @@ class Model:
         *,
         by: Sequence[str] | None = None,
         batch_seconds: float = 120.0,
+        decoding: Decoding = GREEDY,
         progress: Progress = no_progress,
     ) -> Breakdown:
         """Return loss, WER and CER on some speech: over all utterances, per speaker, and by columns of the index.
@@ -43,7 +45,9 @@ class Model:
         """
         population = open_speech(speech)
         columns = group_columns(population, by)
-        return evaluate_population(self.recogniser, population, columns, batch_seconds=batch_seconds, progress=progress)
+        return evaluate_population(
+            self.recogniser, population, columns, batch_seconds=batch_seconds, decoding=decoding, progress=progress
+        )
 
 
 def load(path: Place, *, hardware: Hardware | None = None) -> Model:
@@ -57,6 +61,7 @@ def evaluate_population(
     columns: Sequence[str],
     *,
     batch_seconds: float = 120.0,
+    decoding: Decoding = GREEDY,
     group: Group | None = None,
     progress: Progress = no_progress,
 ) -> Breakdown:
@@ -67,6 +72,7 @@ def evaluate_population(
         population.all_rows(),
         group or Group(),
         batch_seconds=batch_seconds,
+        decoding=decoding,
         progress=progress,
     )
     return break_down(population.store, utterances, columns)

@@ -2,7 +2,8 @@
 
 A file is read in blocks and recognised in windows of 18 s that overlap by 3 s. Of every window the outputs in the
 middle are kept, so that every output has context before and after it. Memory does not grow with the length of the file.
-A file that fits into one window is recognised as a whole, exactly as in evaluation.
+A file that fits into one window is recognised as a whole, exactly as in evaluation. Beam search decodes the outputs
+that are kept, not window by window.
 """
 
 import math
@@ -15,9 +16,11 @@ import numpy.typing as npt
 import soundfile
 import soxr
 import torch
+from torch import Tensor
 
 from sottovoce.data.text import BLANK_ID, BOUNDARY_ID
 from sottovoce.errors import DataError
+from sottovoce.evaluation.decoder import Decoder, GreedyDecoder
 from sottovoce.features import logmel
 from sottovoce.model.recogniser import Recogniser
 
@@ -53,30 +56,44 @@ class Transcript:
         return " ".join(word.word for word in self.words)
 
 
-def transcribe(recogniser: Recogniser, path: Path) -> Transcript:
+def transcribe(recogniser: Recogniser, path: Path, decoder: Decoder | None = None) -> Transcript:
     """Return the words spoken in a file; raise DataError where it is not audio."""
     recogniser.encoder.eval()
     stride = recogniser.encoder.output_stride
     spoken: list[tuple[int, int]] = []  # (frame, token), repeats and blanks removed
     previous = BLANK_ID
-    seconds = 0.0
+    place = 0
+    heard = _Heard()
     if not path.is_file():
         raise DataError(f"{path} cannot be read: there is no such file. Check the path.")
     try:
-        for first, window, ends in _windows(_blocks(path)):
-            best = _listen(recogniser, window)
-            begin = 0 if first == 0 else math.ceil(OVERLAP_FRAMES / 2 / stride)
-            end = len(best) if ends else math.ceil((WINDOW_FRAMES - OVERLAP_FRAMES / 2) / stride)
-            for place in range(begin, min(end, len(best))):
-                token = int(best[place])
+        for tokens in (decoder or GreedyDecoder()).paths(_kept_scores(recogniser, path, heard)):
+            for token in tokens.tolist():
                 if token not in (previous, BLANK_ID):
-                    spoken.append((first // logmel.STRIDE_SAMPLES + place * stride, token))
-                previous = token
-            seconds = (first + len(window)) / logmel.SAMPLE_RATE_HZ
+                    spoken.append((place * stride, token))
+                previous, place = token, place + 1
     except (soundfile.SoundFileError, OSError) as error:
         reason = getattr(error, "error_string", None) or str(error)  # libsndfile's own words, without the path
         raise DataError(f"{path} cannot be read: {' '.join(reason.split()).rstrip('.')}. Give an audio file.") from None
-    return Transcript(str(path), seconds, _words(spoken, recogniser.token_set.tokens, stride))
+    return Transcript(str(path), heard.seconds, _words(spoken, recogniser.token_set.tokens, stride))
+
+
+@dataclass
+class _Heard:
+    """How much of a file has been read."""
+
+    seconds: float = 0.0
+
+
+def _kept_scores(recogniser: Recogniser, path: Path, heard: _Heard) -> Iterator[Tensor]:
+    """Yield the scores of a file's outputs one after another, window by window; windows overlap, outputs do not."""
+    stride = recogniser.encoder.output_stride
+    for first, window, ends in _windows(_blocks(path)):
+        scores = _listen(recogniser, window)
+        begin = 0 if first == 0 else math.ceil(OVERLAP_FRAMES / 2 / stride)
+        end = len(scores) if ends else math.ceil((WINDOW_FRAMES - OVERLAP_FRAMES / 2) / stride)
+        heard.seconds = (first + len(window)) / logmel.SAMPLE_RATE_HZ
+        yield scores[begin:end]
 
 
 def _blocks(path: Path) -> Iterator[Samples]:
@@ -104,16 +121,16 @@ def _windows(blocks: Iterator[Samples]) -> Iterator[tuple[int, Samples, bool]]:
         yield first, held, True
 
 
-def _listen(recogniser: Recogniser, samples: Samples) -> npt.NDArray[np.int64]:
-    """Return the best token of every output of a window."""
+def _listen(recogniser: Recogniser, samples: Samples) -> Tensor:
+    """Return the scores of every output of a window."""
     features = torch.from_numpy(logmel.features(samples).astype(np.float32))
     if len(features) == 0:
-        return np.zeros(0, dtype=np.int64)
+        return torch.zeros(0, len(recogniser.token_set.tokens))
     device = recogniser.flat.theta.device
     with torch.inference_mode():
         scores, _ = recogniser.encoder(features[None].to(device), torch.tensor([len(features)], device=device))
-    best: npt.NDArray[np.int64] = scores[0].argmax(dim=-1).cpu().numpy()
-    return best
+    first: Tensor = scores[0]
+    return first
 
 
 def _words(spoken: list[tuple[int, int]], tokens: tuple[str, ...], stride: int) -> list[Word]:

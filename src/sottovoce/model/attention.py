@@ -32,8 +32,9 @@ def self_attention(
     `qkv` holds queries, keys and values of packed rows, (places, 3 * width); `relative` holds r, (2 R + 1, channels).
     """
     spans = packing.spans
-    long = dropout_prob == 0 and max(span.outputs for span in spans) > _LONG_OUTPUTS
-    if qkv.device.type != "cpu" or long:
+    # Where padding is kept, the number of outputs is not looked at: an exporter does not know it.
+    fused = packing.padded or qkv.device.type != "cpu"
+    if fused or (dropout_prob == 0 and max(span.outputs for span in spans) > _LONG_OUTPUTS):
         return torch.cat([span.strip(_fused(span.pad(qkv), heads, span, dropout_prob, relative)) for span in spans])
     mixed: Tensor = _Products.apply(qkv, heads, spans, dropout_prob, relative)  # type: ignore[no-untyped-call]  # untyped in torch
     return mixed
