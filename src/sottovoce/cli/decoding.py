@@ -39,7 +39,7 @@ def _parameters() -> list[inspect.Parameter]:
         description = field.description or ""
         kind = str if get_origin(field.annotation) is Literal else field.annotation
         option = typer.Option(f"--{name.replace('_', '-')}", help=f"{description[:1].upper()}{description[1:]}.")
-        annotation: Any = Annotated[kind, option]  # type: ignore[valid-type]  # a type at run time
+        annotation: Any = Annotated[kind, option]
         made.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.get_default(), annotation=annotation)
         )

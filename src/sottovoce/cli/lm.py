@@ -12,6 +12,7 @@ from sottovoce.cli.lazy_command import MARKUP
 from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError
 from sottovoce.evaluation.language_model import USERS_NOTE, Level
+from sottovoce.files import require_target
 
 if TYPE_CHECKING:
     from sottovoce.evaluation.kneser_ney import NgramModel
@@ -58,8 +59,7 @@ def build(
     from sottovoce.evaluation.language_model import LanguageModelNote, write_arpa
     from sottovoce.evaluation.lm_text import LmText, units
 
-    if level not in get_args(Level):
-        raise ConfigError(f"--level {level}: expected {' or '.join(get_args(Level))}.")
+    unit = _level(level)
     if not texts and from_store is None:
         raise ConfigError("There is nothing to build a language model from. Give text files with a sentence per line.")
     if from_store is not None and not includes_users:
@@ -67,14 +67,22 @@ def build(
             "--from-store takes speakers' transcripts word by word, and no privacy guarantee covers that. "
             "Add --includes-users if that is meant, or give text files."
         )
+    require_target(out)
     text = LmText(language)
     sentences = text.lines_of(texts or [])
     if from_store is not None:
         sentences = chain(sentences, text.transcripts_of(Selection.parse(from_store).open()))
-    model = kneser_ney.build((units(sentence, level) for sentence in sentences), order)
-    about = LanguageModelNote(level, order, model.sentences, from_store is not None)
+    model = kneser_ney.build((units(sentence, unit) for sentence in sentences), order)
+    about = LanguageModelNote(unit, order, model.sentences, from_store is not None)
     write_arpa(model, out, about)
     _report(out, model, about, text.left_out, as_json)
+
+
+def _level(name: str) -> Level:
+    for level in get_args(Level):
+        if name == level:
+            return level  # type: ignore[no-any-return]  # one of the literals
+    raise ConfigError(f"--level {name}: expected {' or '.join(get_args(Level))}.")
 
 
 def _report(out: Path, model: "NgramModel", about: "LanguageModelNote", left_out: int, as_json: bool) -> None:

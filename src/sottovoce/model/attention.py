@@ -157,6 +157,10 @@ def _by_pair(every: Tensor) -> Tensor:
     it is a rectangle if rows are taken to be one shorter.
     """
     outputs = every.shape[-2]
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        longer = 2 * outputs - 1  # a copy with one column more is a rectangle of such rows, for any number of outputs
+        flat = F.pad(every, (0, 1)).flatten(-2)[..., outputs - 1 : outputs - 1 + outputs * longer]
+        return flat.view(*flat.shape[:-1], outputs, longer)[..., :outputs]
     if outputs == 1:
         return every
     shorter = 2 * outputs - 2
