@@ -268,6 +268,16 @@ def existing_parent(path: Path) -> Path:
     return path
 
 
+def require_place(path: Path) -> None:
+    """Raise DataError if a file cannot be written at `path`, before the work that makes it; one may exist there."""
+    require_target(path)
+    folder = path.parent
+    if not folder.is_dir():
+        raise DataError(f"{path} cannot be written: there is no folder {folder}. Make it, or choose another place.")
+    if not os.access(folder, os.W_OK):
+        raise DataError(f"{path} cannot be written: {folder} is not writable. Choose another place.")
+
+
 def require_free(path: Path, needed: float) -> None:
     """Raise DataError if the disk of `path` has less than `needed` bytes free; the path need not exist."""
     free = shutil.disk_usage(existing_parent(path)).free

@@ -9,7 +9,7 @@ from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError
 from sottovoce.model.attention import dropout
 from sottovoce.model.cape import centred_positions, embed
-from sottovoce.model.ctc import ctc_loss, greedy
+from sottovoce.model.ctc import ctc_loss
 from sottovoce.model.encoder import make_initialised, make_on_meta
 from sottovoce.model.flat import FlatModel, encoder_partition
 from sottovoce.model.hardware import Hardware
@@ -232,12 +232,6 @@ def test_ctc_is_summed_over_labels_and_ignores_padding():
     both = ctc_loss(scores, torch.tensor([9, 6]), targets, torch.tensor([3, 2]))
     alone = ctc_loss(scores[1:, :6], torch.tensor([6]), targets[1:, :2], torch.tensor([2]))
     assert both[1] == pytest.approx(float(alone[0]), rel=1e-5)
-
-
-def test_greedy_collapses_repeats_and_drops_blanks():
-    best = torch.tensor([[1, 1, 0, 1, 2, 2, 0, 3], [4, 4, 4, 4, 4, 0, 0, 0]])
-    scores = torch.nn.functional.one_hot(best, 5).float()
-    assert greedy(scores, torch.tensor([7, 8])) == [[1, 1, 2], [4]]
 
 
 def test_the_seed_decides_the_start():

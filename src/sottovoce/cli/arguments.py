@@ -27,4 +27,11 @@ MaxRejected = Annotated[float, _MAX_REJECTED]
 MaxRejectedOrUsual = Annotated[float | None, _MAX_REJECTED]  # where the usual share takes long to load
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="A store made by `sotto data prepare`.")]
 
+Checkpoint = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CHECKPOINT", help="A model.safetensors, a checkpoint's folder or a run's folder (its best model)."
+    ),
+]
+
 ALL_CORES = available_cores()

@@ -27,6 +27,12 @@ COMMANDS = (
         "transcribe:transcribe",
         "Print the words spoken in audio files as they are recognised; --json adds the time of every word.",
     ),
+    ("lm", "lm:app", "Build language models for beam search."),
+    (
+        "export",
+        "export:export",
+        "Write a model for other programs: ONNX, TorchScript, or plain weights in safetensors.",
+    ),
     (
         "model",
         "recognise:model",

@@ -9,7 +9,9 @@ import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, say
+from sottovoce.cli.decoding import takes_decoding
 from sottovoce.errors import ConfigError
+from sottovoce.evaluation.decoding import GREEDY, Decoding
 
 if TYPE_CHECKING:
     from sottovoce.evaluation.breakdown import Interval
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 _NAMED_SPEAKERS = 3  # in a warning
 
 
+@takes_decoding
 def evaluate(
     places: Annotated[
         list[str],
@@ -47,6 +50,8 @@ def evaluate(
     batch_seconds: Annotated[float, typer.Option(min=1, max=100_000, help="Audio in one batch.")] = 120.0,
     workers: Workers = ALL_CORES,
     as_json: AsJson = False,
+    *,
+    decoding: Decoding,
 ) -> None:
     """Print loss, WER and CER of models on speech, with intervals, by speaker and by group. Every utterance counts.
 
@@ -70,7 +75,12 @@ def evaluate(
         if line := population_note(Path(model), part.population):
             note(line)
     results = evaluate_models(
-        [Path(model) for model in models], parts, batch_seconds=batch_seconds, workers=workers, display=ProgressDisplay
+        [Path(model) for model in models],
+        parts,
+        batch_seconds=batch_seconds,
+        decoding=decoding,
+        workers=workers,
+        display=ProgressDisplay,
     )
     if results is None:  # under torchrun, only rank 0 has them
         return
@@ -78,7 +88,7 @@ def evaluate(
         written = write_hypotheses(out, chain.from_iterable(result.rows() for result in results))
         note(f"{out} has {counted(written, 'hypothesis', 'hypotheses')} with their errors. Only you can read it.")
     if as_json:
-        documents = [_document(result) for result in results]
+        documents = [{**_document(result), **_decoded(decoding)} for result in results]
         alone = on is None and len(models) == 1
         print_json(documents[0] if alone else {"evaluations": documents, "differences": _differences(results, parts)})
         return
@@ -88,6 +98,11 @@ def evaluate(
         _print_together(results, parts)
     for part in parts:
         _print_notes(part)
+
+
+def _decoded(decoding: Decoding) -> dict[str, Any]:
+    """Return how texts were found, for --json; nothing for greedy decoding, which is the rule."""
+    return {} if decoding == GREEDY else {"decoding": decoding.model_dump(mode="json")}
 
 
 def _document(result: "ModelOnSpeech") -> dict[str, Any]:

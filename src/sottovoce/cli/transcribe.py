@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sottovoce.cli.arguments import ALL_CORES, Workers
+from sottovoce.cli.arguments import ALL_CORES, Checkpoint, Workers
 from sottovoce.cli.console import ProgressDisplay, counted, note, safe, stderr, stdout
+from sottovoce.cli.decoding import takes_decoding
 from sottovoce.errors import ConfigError, DataError
+from sottovoce.evaluation.decoding import Decoding
 from sottovoce.evaluation.transcript_formats import TranscriptFormat, TranscriptStream, as_document
 from sottovoce.files import make_folder, written_whole
 
@@ -38,13 +40,9 @@ class _Source:
     place: Path
 
 
+@takes_decoding
 def transcribe(
-    checkpoint: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CHECKPOINT", help="A model.safetensors, a checkpoint's folder or a run's folder (its best model)."
-        ),
-    ],
+    checkpoint: Checkpoint,
     files: Annotated[
         list[str],
         typer.Argument(
@@ -60,6 +58,8 @@ def transcribe(
     ] = None,
     workers: Workers = ALL_CORES,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    *,
+    decoding: Decoding,
 ) -> None:
     """Print the words spoken in audio files as they are recognised; --json adds the time of every word.
 
@@ -80,7 +80,7 @@ def transcribe(
         paths = [source.path for source in sources]
         if line := files_note(checkpoint, paths):
             note(line)
-        results = transcribe_files(checkpoint, paths, workers=workers, progress=progress)
+        results = transcribe_files(checkpoint, paths, decoding=decoding, workers=workers, progress=progress)
         for source, result in zip(sources, results, strict=True):
             if isinstance(result, Unread):
                 note(f"error: {result.error.replace(str(source.path), source.name)}")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sottovoce.evaluation.decoding import GREEDY, Decoding
 from sottovoce.evaluation.transcripts import HeardPiece, Spelling, Transcript
 from sottovoce.evaluation.windows import Piece, pieces_of
 from sottovoce.processes import Progress, map_ordered, no_progress, start_worker_server
@@ -35,16 +36,22 @@ class _Listening:
     """The work of a process: it loads the model once."""
 
     model: Path
+    decoding: Decoding
 
     def __call__(self, task: Task) -> tuple[Spelling, list[HeardPiece]]:
         from sottovoce.evaluation.transcription import Listener  # noqa: PLC0415 - loads torch
 
-        listener = Listener(self.model)
+        listener = Listener(self.model, self.decoding)
         return listener.spelling(), listener(task)
 
 
 def transcribe_files(
-    model: Path, files: Sequence[Path], *, workers: int = 1, progress: Progress = no_progress
+    model: Path,
+    files: Sequence[Path],
+    *,
+    decoding: Decoding = GREEDY,
+    workers: int = 1,
+    progress: Progress = no_progress,
 ) -> Iterator[Transcript | Unread]:
     """Yield the transcript of every file, in their order, or why there is none; memory does not grow with the files.
 
@@ -56,7 +63,9 @@ def transcribe_files(
     processes = workers if seconds is None else max(min(workers, math.ceil(seconds / _SECONDS_PER_PROCESS)), 1)
     start_worker_server(processes, "sottovoce.evaluation.transcription")
     pieces, counted = itertools.tee(iter(scanned) if scanned is not None else map(pieces_of, files))
-    results = map_ordered(_Listening(model), _tasks(itertools.chain.from_iterable(pieces)), processes, torch=True)
+    results = map_ordered(
+        _Listening(model, decoding), _tasks(itertools.chain.from_iterable(pieces)), processes, torch=True
+    )
     heard = ((spelling, piece) for spelling, task in results for piece in task)
     done = 0.0
     for number, (path, parts) in enumerate(zip(files, counted, strict=True), start=1):

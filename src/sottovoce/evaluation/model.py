@@ -8,6 +8,7 @@ from sottovoce.data.population import Population
 from sottovoce.data.speech import Place, Speech, open_speech
 from sottovoce.distributed import Group
 from sottovoce.evaluation.breakdown import break_down
+from sottovoce.evaluation.decoding import GREEDY, Decoding
 from sottovoce.evaluation.grouping import Grouping, groupings
 from sottovoce.evaluation.scores import Breakdown
 from sottovoce.evaluation.scoring import evaluate
@@ -24,12 +25,12 @@ class Model:
 
     recogniser: Recogniser
 
-    def transcribe(self, file: Place) -> Transcript:
+    def transcribe(self, file: Place, *, decoding: Decoding = GREEDY) -> Transcript:
         """Return the words spoken in an audio file of any length and format, with their times.
 
         Example: `sv.load("runs/digits").transcribe("recording.mp3").text`
         """
-        return transcribe(self.recogniser, Path(file))
+        return transcribe(self.recogniser, Path(file), decoding.open(self.recogniser.token_set))
 
     def evaluate(
         self,
@@ -37,6 +38,7 @@ class Model:
         *,
         by: Sequence[str] | None = None,
         batch_seconds: float = 120.0,
+        decoding: Decoding = GREEDY,
         progress: Progress = no_progress,
     ) -> Breakdown:
         """Return loss, WER and CER on some speech: over all utterances, per speaker, and by columns of the index.
@@ -45,7 +47,9 @@ class Model:
         """
         population = open_speech(speech)
         columns = groupings(population, by)
-        return evaluate_population(self.recogniser, population, columns, batch_seconds=batch_seconds, progress=progress)
+        return evaluate_population(
+            self.recogniser, population, columns, batch_seconds=batch_seconds, decoding=decoding, progress=progress
+        )
 
 
 def load(path: Place, *, hardware: Hardware | None = None) -> Model:
@@ -61,6 +65,7 @@ def evaluate_population(
     by: Sequence[Grouping],
     *,
     batch_seconds: float = 120.0,
+    decoding: Decoding = GREEDY,
     group: Group | None = None,
     progress: Progress = no_progress,
 ) -> Breakdown:
@@ -71,6 +76,7 @@ def evaluate_population(
         population.all_rows(),
         group or Group(),
         batch_seconds=batch_seconds,
+        decoding=decoding,
         progress=progress,
     )
     return break_down(population.store, utterances, by)

@@ -3,11 +3,11 @@
 A file is read in windows (`windows.py`). Of every window the outputs in the middle are kept, so that every output has
 context before and after it. Windows of one or several files are computed in batches of similar length; the scores of a
 window do not depend on the others of its batch. A file that fits into one window is recognised exactly as in
-evaluation.
+evaluation. Beam search decodes the outputs that are kept of a piece together, not window by window.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +19,8 @@ from torch import Tensor
 
 from sottovoce.data.batching import Batching, by_length
 from sottovoce.errors import DataError
+from sottovoce.evaluation.decoder import Decoder, GreedyDecoder
+from sottovoce.evaluation.decoding import GREEDY, Decoding
 from sottovoce.evaluation.transcripts import HeardPiece, Spelling, Transcript
 from sottovoce.evaluation.windows import HOP_FRAMES, OVERLAP_FRAMES, WINDOW_FRAMES, Piece, Window, pieces_of
 from sottovoce.features import logmel
@@ -27,21 +29,14 @@ from sottovoce.model.hardware import Hardware
 from sottovoce.model.recogniser import Recogniser, load_recogniser
 
 BATCH_SECONDS = 60.0  # of windows that are computed together; longer batches are no faster
-BestPath = npt.NDArray[np.int64]  # the token or blank of every output
-FindPath = Callable[[Tensor], BestPath]  # from scores (outputs, tokens)
+Frames = npt.NDArray[np.int64]
 
 
-def best_path(scores: Tensor) -> BestPath:
-    """Return the best token of every output."""
-    best: BestPath = scores.argmax(dim=-1).cpu().numpy()
-    return best
-
-
-def transcribe(recogniser: Recogniser, path: Path, find_path: FindPath = best_path) -> Transcript:
+def transcribe(recogniser: Recogniser, path: Path, decoder: Decoder | None = None) -> Transcript:
     """Return the words spoken in a file; raise DataError where it is not audio."""
     heard = []
     for piece in pieces_of(path):
-        heard += hear(recogniser, [piece], find_path)
+        heard += hear(recogniser, [piece], decoder)
         if (error := heard[-1].error) is not None:
             raise DataError(error)
     return spelling_of(recogniser).transcript(str(path), heard)
@@ -57,24 +52,27 @@ class Listener:
     """A model at a place, for one process after another: each loads it once. It computes with a single thread."""
 
     model: Path
+    decoding: Decoding = GREEDY
 
     def __call__(self, pieces: Sequence[Piece]) -> list[HeardPiece]:
         """Return what was heard in each piece."""
-        return hear(_loaded(self.model), pieces)
+        recogniser, decoder = _loaded(self.model, self.decoding)
+        return hear(recogniser, pieces, decoder)
 
     def spelling(self, _: object = None) -> Spelling:
         """Return what is needed to write it down."""
-        return spelling_of(_loaded(self.model))
+        return spelling_of(_loaded(self.model, self.decoding)[0])
 
 
 @lru_cache(maxsize=1)
-def _loaded(model: Path) -> Recogniser:
+def _loaded(model: Path, decoding: Decoding) -> tuple[Recogniser, Decoder]:
     torch.set_num_threads(1)
     keep_freed_memory()
-    return load_recogniser(model, Hardware().open())
+    recogniser = load_recogniser(model, Hardware().open())
+    return recogniser, decoding.open(recogniser.token_set)
 
 
-def hear(recogniser: Recogniser, pieces: Sequence[Piece], find_path: FindPath = best_path) -> list[HeardPiece]:
+def hear(recogniser: Recogniser, pieces: Sequence[Piece], decoder: Decoder | None = None) -> list[HeardPiece]:
     """Return what is heard in each piece, in order; a piece that cannot be read says why.
 
     Raise DataError where the model gives scores that are not finite.
@@ -88,16 +86,15 @@ def hear(recogniser: Recogniser, pieces: Sequence[Piece], find_path: FindPath = 
             _listen(recogniser, waiting)
             waiting = []
     _listen(recogniser, waiting)
-    return [hearing.result(find_path) for hearing in heard]
+    decoder = decoder or GreedyDecoder()
+    return [hearing.result(decoder) for hearing in heard]
 
 
 class _Hearing:
     """What has been heard of one piece so far."""
 
     def __init__(self) -> None:
-        self.kept: dict[
-            int, tuple[Tensor, BestPath]
-        ] = {}  # by window: the scores of its kept outputs, and their frames
+        self.kept: dict[int, tuple[Tensor, Frames]] = {}  # by window: the scores of its kept outputs, their frames
         self.end = 0
         self.error: str | None = None
 
@@ -111,13 +108,13 @@ class _Hearing:
         places = np.arange(begin, begin + len(kept))
         self.kept[window.number] = kept, window.number * HOP_FRAMES + stride * places
 
-    def result(self, find_path: FindPath) -> HeardPiece:
+    def result(self, decoder: Decoder) -> HeardPiece:
         """Return the best path."""
         none = np.zeros(0, np.int64)
         if self.error is not None or not self.kept:
             return HeardPiece(none, none, self.end, self.error)
         scores, frames = zip(*(self.kept[number] for number in sorted(self.kept)), strict=True)
-        return HeardPiece(find_path(torch.cat(scores)), np.concatenate(frames), self.end)
+        return HeardPiece(decoder.path(torch.cat(scores)), np.concatenate(frames), self.end)
 
 
 def _read(pieces: Sequence[Piece], heard: Sequence[_Hearing]) -> Iterator[tuple[_Hearing, Window]]:

@@ -32,8 +32,9 @@ def self_attention(
     `qkv` holds queries, keys and values of packed rows, (places, 3 * width); `relative` holds r, (2 R + 1, channels).
     """
     spans = packing.spans
-    long = dropout_prob == 0 and max(span.outputs for span in spans) > _LONG_OUTPUTS
-    if qkv.device.type != "cpu" or long:
+    # Where padding is kept, the number of outputs is not looked at: an exporter does not know it.
+    fused = packing.padded or qkv.device.type != "cpu"
+    if fused or (dropout_prob == 0 and max(span.outputs for span in spans) > _LONG_OUTPUTS):
         return torch.cat([span.strip(_fused(span.pad(qkv), heads, span, dropout_prob, relative)) for span in spans])
     mixed: Tensor = _Products.apply(qkv, heads, spans, dropout_prob, relative)  # type: ignore[no-untyped-call]  # untyped in torch
     return mixed
@@ -156,6 +157,10 @@ def _by_pair(every: Tensor) -> Tensor:
     it is a rectangle if rows are taken to be one shorter.
     """
     outputs = every.shape[-2]
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        longer = 2 * outputs - 1  # a copy with one column more is a rectangle of such rows, for any number of outputs
+        flat = F.pad(every, (0, 1)).flatten(-2)[..., outputs - 1 : outputs - 1 + outputs * longer]
+        return flat.view(*flat.shape[:-1], outputs, longer)[..., :outputs]
     if outputs == 1:
         return every
     shorter = 2 * outputs - 2

@@ -21,7 +21,7 @@ from sottovoce.model.packing import Packing
 KERNEL = 7
 STRIDE = 3
 PADDING = 3
-_VARIANCE_FLOOR = 1e-5
+VARIANCE_FLOOR = 1e-5
 
 
 class FrontEnd(Encoder):
@@ -82,7 +82,7 @@ def _windows(features: Tensor, frames: Tensor, packing: Packing) -> Tensor:
     strides = packing.longest + -(-(KERNEL - STRIDE) // STRIDE)  # of a row, with zeros for its last window
     heard = features.new_zeros(rows, strides * STRIDE, bins + 1)
     inside = heard[:, PADDING : PADDING + longest]
-    torch.mul(centred, torch.rsqrt(variance + _VARIANCE_FLOOR), out=inside[..., :bins])
+    torch.mul(centred, torch.rsqrt(variance + VARIANCE_FLOOR), out=inside[..., :bins])
     inside[..., bins:] = real
     # A window is KERNEL consecutive frames, so all windows are one view with overlapping rows.
     windows = heard.as_strided(

@@ -25,8 +25,14 @@ def linear(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> Tensor:
     if x.device.type != "cpu":
         product = F.linear(x, weight)
         return product if residual is None else residual + product
+    if not torch.is_grad_enabled():  # the same product, which an exporter can follow
+        return _product(x, weight, residual)
     result: Tensor = _Linear.apply(x, weight, residual)  # type: ignore[no-untyped-call]  # untyped in torch
     return result
+
+
+def _product(x: Tensor, weight: Tensor, residual: Tensor | None) -> Tensor:
+    return x @ weight.t() if residual is None else torch.addmm(residual, x, weight.t())
 
 
 class _Linear(torch.autograd.Function):
@@ -34,7 +40,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, residual: Tensor | None) -> Tensor:
         ctx.save_for_backward(x)
         ctx.weight = weight  # the parameter itself, which knows its home
-        return x @ weight.t() if residual is None else torch.addmm(residual, x, weight.t())
+        return _product(x, weight, residual)
 
     @staticmethod
     @once_differentiable

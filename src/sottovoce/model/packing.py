@@ -65,7 +65,7 @@ class Packing:
     @classmethod
     def kept(cls, outputs: Tensor, longest: int) -> "Packing":
         """Return the packing that keeps all padding; it does not ask the device for anything."""
-        rows = len(outputs)
+        rows = outputs.shape[0]  # len() would make it a constant of an exported model
         span = Span(0, rows * longest, rows, longest, None, _hidden(outputs, longest))
         return cls(outputs, longest, (span,), None, padded=True)
 
@@ -76,7 +76,7 @@ class Packing:
 
     def unpack(self, packed: Tensor) -> Tensor:
         """Return a packed matrix as (rows, longest, channels); padding is zero, or what the packing has there."""
-        rows = len(self.outputs)
+        rows = self.outputs.shape[0]
         if self.real is not None:
             packed = packed.new_zeros(rows * self.longest, packed.shape[1]).index_copy_(0, self.real, packed)
         return packed.view(rows, self.longest, -1)

@@ -17,6 +17,7 @@ from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError
 from sottovoce.evaluation.breakdown import WerIntervals, break_down, speaker_counts, speakers_of, wer_intervals
+from sottovoce.evaluation.decoding import GREEDY, Decoding
 from sottovoce.evaluation.grouping import Grouping, groupings, speakers_without
 from sottovoce.evaluation.hypotheses import hypothesis_rows
 from sottovoce.evaluation.scores import Breakdown
@@ -113,6 +114,7 @@ def evaluate_models(
     parts: Sequence[SpeechPart],
     *,
     batch_seconds: float = 120.0,
+    decoding: Decoding = GREEDY,
     workers: int = 1,
     display: ShowProgress = _silent,
 ) -> list[ModelOnSpeech] | None:
@@ -123,7 +125,7 @@ def evaluate_models(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         selections = [part.selection for part in parts]
-        run_workers(_evaluate_worker, (list(models), selections, batch_seconds, display, folder), workers, 1)
+        run_workers(_evaluate_worker, (list(models), selections, batch_seconds, decoding, display, folder), workers, 1)
         results = sorted(folder.glob("*.json"))
         return [_read(path, parts[number % len(parts)]) for number, path in enumerate(results)] if results else None
 
@@ -133,6 +135,7 @@ def _evaluate_worker(
     models: Sequence[Path],
     selections: Sequence[Selection],
     batch_seconds: float,
+    decoding: Decoding,
     display: ShowProgress,
     folder: Path,
 ) -> None:
@@ -156,6 +159,7 @@ def _evaluate_worker(
                 population.all_rows(),
                 group,
                 batch_seconds=batch_seconds,
+                decoding=decoding,
                 progress=_named(progress, number, count),
             )
             if group.leads:
