@@ -65,6 +65,13 @@ def test_later_pieces_hear_the_same_at_other_rates(name, tmp_path, monkeypatch):
     assert np.abs(later.samples - whole.samples).max() < 2e-3
 
 
+def test_an_mp3_in_blocks_is_the_mp3_at_once(tmp_path, monkeypatch):
+    path = write_audio(tmp_path / "a.mp3", 10.0)
+    monkeypatch.setattr(windows, "_BLOCK_SAMPLES", 10_000)
+    (window,) = Piece(path).read()
+    assert np.abs(window.samples - soundfile.read(path, dtype="float32")[0]).max() < 1e-6
+
+
 def test_a_file_shorter_than_its_header_says_ends_where_it_ends(recogniser, tmp_path, monkeypatch):
     monkeypatch.setattr(windows, "PIECE_WINDOWS", 1)
     path = write_audio(tmp_path / "cut.wav", 40.0)
