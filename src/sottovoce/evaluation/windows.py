@@ -30,7 +30,7 @@ WINDOW_SAMPLES = (WINDOW_FRAMES - 1) * logmel.STRIDE_SAMPLES + logmel.WINDOW_SAM
 HOP_SAMPLES = HOP_FRAMES * logmel.STRIDE_SAMPLES
 PIECE_WINDOWS = 16  # of a piece: four minutes
 _HOP_SECONDS = HOP_SAMPLES // logmel.SAMPLE_RATE_HZ  # a whole number, so that windows begin at a sample at any rate
-_SETTLING_SECONDS = 1  # of audio that a resampler hears before the first window of a later piece
+_SETTLING_SECONDS = 1  # of audio before a later piece, for the resampler and for decoders that look back (MP3)
 _BLOCK_SAMPLES = 1 << 20  # over all channels, that are read at once: a header may announce a thousand channels
 _UNKNOWN_LENGTH = 1 << 36  # libsndfile reports more if the header has no length
 
@@ -60,7 +60,7 @@ class Piece:
 
     def read(self) -> Iterator[Window]:
         """Yield the windows; raise DataError of one line where the file is not usable audio."""
-        with _faults_of(self.path), soundfile.SoundFile(self.path) as file:
+        with _faults_of(self.path), _InOrder(self.path) as file:
             yield from itertools.islice(_windows(_blocks(file, self), self.first), self.windows)
 
 
@@ -102,6 +102,18 @@ def _faults_of(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read: {' '.join(reason.split()).rstrip('.')}. Give an audio file.") from None
 
 
+class _InOrder(soundfile.SoundFile):
+    """An audio file that is read block after block.
+
+    soundfile seeks after every block of a file that it can seek in. In an MP3 that costs the decoder what it remembers,
+    and the first tenth of a second of the next block is damaged.
+    """
+
+    def seekable(self) -> bool:
+        """Return that it is not, which `seek` itself does not ask."""
+        return False
+
+
 def _blocks(file: soundfile.SoundFile, piece: Piece) -> Iterator[Samples]:
     """Yield the audio from the first window of a piece on, as mono at 16 kHz."""
     rate = int(file.samplerate)
@@ -111,14 +123,15 @@ def _blocks(file: soundfile.SoundFile, piece: Piece) -> Iterator[Samples]:
             "Give an audio file."
         )
     start = piece.first * _HOP_SECONDS
-    if rate == logmel.SAMPLE_RATE_HZ:
-        file.seek(min(start * rate, file.frames))
-        yield from _mono_blocks(file, piece.path)
-    elif start == 0:
-        yield from _resampled_from_start(file, rate, piece.path)
-    else:
-        file.seek(min((start - _SETTLING_SECONDS) * rate, file.frames))
-        yield from _resampled(_mono_blocks(file, piece.path), rate, skip=_SETTLING_SECONDS * logmel.SAMPLE_RATE_HZ)
+    if start == 0:
+        yield from _from_start(file, rate, piece.path)
+        return
+    file.seek(min((start - _SETTLING_SECONDS) * rate, file.frames))
+    skip = _SETTLING_SECONDS * logmel.SAMPLE_RATE_HZ
+    for block in _resampled(_mono_blocks(file, piece.path), rate):
+        dropped = min(skip, len(block))
+        skip -= dropped
+        yield block[dropped:]
 
 
 def _mono_blocks(file: soundfile.SoundFile, path: Path) -> Iterator[Samples]:
@@ -129,7 +142,7 @@ def _mono_blocks(file: soundfile.SoundFile, path: Path) -> Iterator[Samples]:
         yield block[:, 0] if block.shape[1] == 1 else block.mean(axis=1, dtype=np.float32)
 
 
-def _resampled_from_start(file: soundfile.SoundFile, rate: int, path: Path) -> Iterator[Samples]:
+def _from_start(file: soundfile.SoundFile, rate: int, path: Path) -> Iterator[Samples]:
     """Yield a file at 16 kHz: at once where it fits into a window, as in a corpus, or else as a stream."""
     blocks = _mono_blocks(file, path)
     head: list[Samples] = []
@@ -143,15 +156,14 @@ def _resampled_from_start(file: soundfile.SoundFile, rate: int, path: Path) -> I
         yield at_16_khz(np.concatenate(head), rate, path)
 
 
-def _resampled(blocks: Iterator[Samples], rate: int, skip: int = 0) -> Iterator[Samples]:
-    """Yield blocks at 16 kHz without the first `skip` samples."""
+def _resampled(blocks: Iterator[Samples], rate: int) -> Iterator[Samples]:
+    if rate == logmel.SAMPLE_RATE_HZ:
+        yield from blocks
+        return
     resampler = soxr.ResampleStream(rate, logmel.SAMPLE_RATE_HZ, 1)
-    end = np.zeros(0, dtype=np.float32)
-    for block, last in itertools.chain(zip(blocks, itertools.repeat(False)), [(end, True)]):
-        made = resampler.resample_chunk(block, last=last)
-        dropped = min(skip, len(made))
-        skip -= dropped
-        yield made[dropped:]
+    for block in blocks:
+        yield resampler.resample_chunk(block)
+    yield resampler.resample_chunk(np.zeros(0, dtype=np.float32), last=True)
 
 
 def _windows(blocks: Iterator[Samples], number: int) -> Iterator[Window]:
