@@ -24,7 +24,12 @@ SMALL = (
 )
 FEDERATED = (
     *SMALL,
-    *("participation.population=4", "participation.cohort_size=2", "federated.local.steps=1", "federated.central_steps=2"),
+    *(
+        "participation.population=4",
+        "participation.cohort_size=2",
+        "federated.local.steps=1",
+        "federated.central_steps=2",
+    ),
     *("federated.evaluate_every=1", "privacy.clip_norm=0.5", "privacy.sigma_dp=1.0", "privacy.clipping=dim"),
 )
 CENTRAL = (*SMALL, "central.steps=2", "central.evaluate_every=1")
@@ -58,7 +63,13 @@ def _make_corpus(folder: Path) -> None:
             source = {"type": "file", "channels": [0], "source": name}
             seconds = len(samples) / 16_000
             recordings.append(
-                {"id": name, "sources": [source], "sampling_rate": 16_000, "num_samples": len(samples), "duration": seconds}
+                {
+                    "id": name,
+                    "sources": [source],
+                    "sampling_rate": 16_000,
+                    "num_samples": len(samples),
+                    "duration": seconds,
+                }
             )
             supervisions.append(
                 {"id": name, "recording_id": name, "start": 0.0, "duration": seconds, "text": text, "speaker": speaker}

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import gc
 import hashlib
+import itertools
 import os
 import resource
 import select
@@ -150,7 +151,7 @@ class Runner:
         code = 99
         try:
             self._confine(fault)
-            from sottovoce.cli.main import run  # noqa: PLC0415 - loaded before
+            from sottovoce.cli.main import run
 
             sys.argv = ["sotto", *words]
             run()
@@ -215,7 +216,9 @@ class Runner:
         self, words: list[str], code: int, hung: bool, fault: str, before: dict[str, str], after: dict[str, str]
     ) -> list[Finding]:
         findings = []
-        printed = {name: (self.folder / name).read_bytes() for name in ("stdout", "stderr") if (self.folder / name).exists()}
+        printed = {
+            name: (self.folder / name).read_bytes() for name in ("stdout", "stderr") if (self.folder / name).exists()
+        }
         if hung or -code == signal.SIGXCPU:
             findings.append(Finding("hang", "no end"))
         elif code < 0 and not (fault == "term" and -code == signal.SIGTERM):
@@ -243,7 +246,7 @@ class Runner:
 
     def _expected(self, words: list[str]) -> set[str]:
         """Return the outputs that a command line names."""
-        return {word for option, word in zip(words, words[1:], strict=False) if option.lstrip("-") in OUTPUTS}
+        return {word for option, word in itertools.pairwise(words) if option.lstrip("-") in OUTPUTS}
 
 
 _FOLDER = f"{stat.S_IFDIR}"
@@ -305,26 +308,41 @@ def _memory_in_use() -> int:
 
 def _reopen_consoles() -> None:
     """Let rich print to the new streams, and take them for what they are: files."""
-    from sottovoce.cli import console  # noqa: PLC0415 - loaded before
+    from sottovoce.cli import console
 
     for one in (console.stdout, console.stderr):
-        one._file = None  # noqa: SLF001 - it looks at sys.stdout and sys.stderr then
+        one._file = None
 
 
 _LATER = (
-    *("torch.utils.tensorboard", "tensorboard.compat", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
-    *("PIL.PngImagePlugin", "rich.markdown", "rich.traceback", "yaml", "jiwer", "soxr", "num2words", "unidecode", "gzip"),
+    *(
+        "torch.utils.tensorboard",
+        "tensorboard.compat",
+        "matplotlib.backends.backend_agg",
+        "matplotlib.backends.backend_svg",
+    ),
+    *(
+        "PIL.PngImagePlugin",
+        "rich.markdown",
+        "rich.traceback",
+        "yaml",
+        "jiwer",
+        "soxr",
+        "num2words",
+        "unidecode",
+        "gzip",
+    ),
     *("safetensors.torch", "dp_accounting.pld", "opacus.accountants.analysis", "scipy.optimize", "scipy.special"),
 )
 
 
 def load_everything() -> None:
     """Import what any command imports, so that no case has to."""
-    import encodings  # noqa: PLC0415
-    import pkgutil  # noqa: PLC0415
-    from importlib import import_module  # noqa: PLC0415
+    import encodings
+    import pkgutil
+    from importlib import import_module
 
-    import sottovoce  # noqa: PLC0415
+    import sottovoce
 
     for module in pkgutil.walk_packages(sottovoce.__path__, "sottovoce."):
         if not module.name.endswith("__main__"):

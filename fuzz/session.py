@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _prepare(inputs: Path) -> None:
-    from fuzz.inputs import make_inputs  # noqa: PLC0415 - in a process of its own
+    from fuzz.inputs import make_inputs
 
     make_inputs(inputs)
 
@@ -73,17 +73,17 @@ def _run_all(folder: Path, seed: int, numbers: Any, jobs: int, began: float) -> 
         sys.stdout.flush()
     for worker in workers:
         worker.join()
-    sys.stdout.write(f"seed {seed}: {len(numbers)} cases in {time.monotonic() - began:.0f} s; exit codes {dict(codes)}; ")
+    sys.stdout.write(
+        f"seed {seed}: {len(numbers)} cases in {time.monotonic() - began:.0f} s; exit codes {dict(codes)}; "
+    )
     sys.stdout.write(f"findings: {dict(counts) or 'none'}\n")
     return 1 if counts else 0
 
 
 def _work(folder: Path, seed: int, numbers: list[int], job: int, queue: Any) -> None:
-    from fuzz.runner import Runner, load_everything  # noqa: PLC0415 - in a process of its own
+    from fuzz.runner import Runner, load_everything
 
     load_everything()
     runner = Runner(folder / f"worker-{job}", folder / "inputs", seed)
     for number in numbers:
         queue.put(runner.run(number))
-
-
