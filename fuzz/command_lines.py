@@ -78,7 +78,16 @@ GOOD = (
     "demo --dry-run --out demo --workers 1",
 )
 LONG = ("train", "neighbours", "audit", "demo", "synthetic")  # asked to end, they may finish what they are at
-SLOW = ("privacy plan", "privacy epsilon", "privacy compose", "privacy explain", "report", "train")  # seconds each
+SLOW = (
+    "privacy plan",
+    "privacy epsilon",
+    "privacy compose",
+    "privacy explain",
+    "privacy verify",
+    "report",
+    "train",
+    "eval",
+)
 ALWAYS = {
     "demo": "--dry-run",
     "bench run": "--dry-run",
@@ -241,7 +250,7 @@ def good(random: Random, known: dict[str, list[Any]]) -> list[str]:
                 words += [*_option(parameter), _value(parameter, random)]
         return words
     line = random.choice(GOOD)
-    if any(word in line for word in SLOW) and random.random() < 0.6:
+    if any(word in line for word in SLOW) and random.random() < 0.9:
         line = random.choice(GOOD)
     words = line.split()
     for setting in _SETS.get(words[1], ()) if words[0] == "train" else ():

@@ -68,7 +68,7 @@ def _run_all(folder: Path, seed: int, numbers: Any, jobs: int, began: float) -> 
                 f"  sotto {' '.join(map(repr, outcome.words))[:1500]}\n  {'; '.join(outcome.done)}\n"
                 f"  {finding.detail[-3000:]}\n"
             )
-        if done % 500 == 0 or len(numbers) == 1:
+        if done % 100 == 0 or len(numbers) == 1:
             sys.stdout.write(f"{done} cases, {time.monotonic() - began:.0f} s: {dict(counts) or 'no finding'}\n")
         sys.stdout.flush()
     for worker in workers:
