@@ -238,20 +238,27 @@ def named(words: list[str], known: dict[str, list[Any]]) -> str:
     return next(" ".join(words[:size]) for size in (3, 2, 1) if " ".join(words[:size]) in known)
 
 
-def good(random: Random, known: dict[str, list[Any]]) -> list[str]:
-    """Return the words of a good command line of some command."""
+def possible(folder: Path, *, quick: bool) -> list[str]:
+    """Return the good command lines whose inputs are there; quick ones are those that need no model."""
+    inputs = {line: [word.split("@")[0] for word in line.split() if "../" in word] for line in GOOD}
+    found = [line for line, words in inputs.items() if all((folder / word).exists() for word in words)]
+    return [line for line in found if not quick or line.startswith(("data", "config"))]
+
+
+def good(random: Random, known: dict[str, list[Any]], lines: list[str]) -> list[str]:
+    """Return the words of one of these good command lines, or of some other command."""
     covered = {named(line.split(), known) for line in GOOD}
     others = [name for name in known if name not in covered and name not in NEVER]
-    if others and random.random() < 0.1:
+    if others and len(lines) == len(GOOD) and random.random() < 0.1:
         name = random.choice(others)
         words = name.split()
         for parameter in known[name]:
             if parameter.required:
                 words += [*_option(parameter), _value(parameter, random)]
         return words
-    line = random.choice(GOOD)
+    line = random.choice(lines)
     if any(word in line for word in SLOW) and random.random() < 0.9:
-        line = random.choice(GOOD)
+        line = random.choice(lines)
     words = line.split()
     for setting in _SETS.get(words[1], ()) if words[0] == "train" else ():
         words += ["--set", setting]

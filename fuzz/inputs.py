@@ -8,14 +8,10 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from sottovoce.central.central_training import train_central
 from sottovoce.config import parse_setting, resolve
 from sottovoce.data.corpora import Table
 from sottovoce.data.preparation import prepare
 from sottovoce.data.store import DIGESTS, INFO, OLDER_FORMAT
-from sottovoce.distributed import Group
-from sottovoce.federated.federated_training import train_federated
-from sottovoce.runs.display import NoDisplay
 
 COUNTS = {"ann": 3, "bob": 3, "cem": 2, "dee": 2, "eve": 2, "fay": 2}
 SMALL = (
@@ -35,8 +31,8 @@ FEDERATED = (
 CENTRAL = (*SMALL, "central.steps=2", "central.evaluate_every=1")
 
 
-def make_inputs(folder: Path) -> None:
-    """Make everything below a new folder. Nothing here is hostile yet."""
+def make_inputs(folder: Path, *, runs: bool = True) -> None:
+    """Make everything below a new folder; runs take most of the time. Nothing here is hostile yet."""
     folder.mkdir()
     _make_corpus(folder / "corpus")
     store = folder / "store"
@@ -45,7 +41,8 @@ def make_inputs(folder: Path) -> None:
     prepare(Table(file=folder / "corpus" / "index.csv"), other, workers=1)
     for name, speakers in (("train", "ann bob cem dee"), ("dev", "eve"), ("test", "fay")):
         (folder / f"{name}.txt").write_text("\n".join(speakers.split()) + "\n")
-    _make_runs(folder, store)
+    if runs:
+        _make_runs(folder, store)
     _make_older(store, folder / "older")
     _make_documents(folder)
 
@@ -85,6 +82,11 @@ def _make_corpus(folder: Path) -> None:
 
 
 def _make_runs(folder: Path, store: Path) -> None:
+    from sottovoce.central.central_training import train_central  # loads torch
+    from sottovoce.distributed import Group
+    from sottovoce.federated.federated_training import train_federated
+    from sottovoce.runs.display import NoDisplay
+
     data = [
         f"data.{name}={json.dumps({'store': str(store), 'speakers': str(folder / f'{name}.txt')})}"
         for name in ("train", "dev", "test")

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from fuzz.command_lines import LONG, OUTPUTS, commands, good, hostile
+from fuzz.command_lines import LONG, OUTPUTS, commands, good, hostile, possible
 from fuzz.damage import companions, damage
 
 NOBODY = 65534
@@ -60,7 +60,7 @@ class Outcome:
 class Runner:
     """Runs the cases of one seed in a folder of its own, one after another."""
 
-    def __init__(self, folder: Path, inputs: Path, seed: int) -> None:
+    def __init__(self, folder: Path, inputs: Path, seed: int, *, quick: bool = False) -> None:
         """Lay the inputs out, twice: cases work on one copy, and what they change is restored from the other."""
         self.folder, self._kept, self._seed = folder, folder.with_name(f"{folder.name}-kept"), seed
         self._known = commands()
@@ -68,6 +68,7 @@ class Runner:
             place.mkdir()
             _lay_out(inputs, place)
         self._state = _state(folder)
+        self._lines = possible(folder / "out", quick=quick)
         gc.freeze()  # forks then share more memory
 
     def run(self, number: int) -> Outcome:
@@ -112,7 +113,7 @@ class Runner:
 
     def _plan(self, random: Random) -> tuple[list[str], list[str], list[str], str]:
         """Return the words, what was done, the files that were damaged, and the fault to inject."""
-        words = good(random, self._known)
+        words = good(random, self._known, self._lines)
         how, done, fault = random.random(), [], ""
         damaged: list[Path] = []
         if how < 0.40:
@@ -284,7 +285,8 @@ def _lay_out(inputs: Path, folder: Path) -> None:
     for name in ("pipe", "device"):
         _make_special(out / name)
     for name in COPIED:
-        shutil.copytree(folder / "in" / name, out / name, symlinks=True)
+        if (folder / "in" / name).exists():
+            shutil.copytree(folder / "in" / name, out / name, symlinks=True)
     if os.geteuid() != 0:
         return
     for where, folders, files in os.walk(folder):
@@ -314,6 +316,7 @@ def _reopen_consoles() -> None:
         one._file = None
 
 
+_QUICK = ("sottovoce.cli", "sottovoce.data", "sottovoce.config")
 _LATER = (
     *(
         "torch.utils.tensorboard",
@@ -336,8 +339,8 @@ _LATER = (
 )
 
 
-def load_everything() -> None:
-    """Import what any command imports, so that no case has to."""
+def load_everything(*, quick: bool) -> None:
+    """Import what any command imports, or any quick one, so that no case has to."""
     import encodings
     import pkgutil
     from importlib import import_module
@@ -345,11 +348,11 @@ def load_everything() -> None:
     import sottovoce
 
     for module in pkgutil.walk_packages(sottovoce.__path__, "sottovoce."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and (not quick or module.name.startswith(_QUICK)):
             with contextlib.suppress(ImportError):
                 import_module(module.name)
     # The unprivileged user may not be able to read the interpreter's own modules later.
     others = [f"encodings.{module.name}" for module in pkgutil.iter_modules(encodings.__path__)]
-    for name in (*others, *_LATER):
+    for name in (*others, *(() if quick else _LATER)):
         with contextlib.suppress(ImportError, LookupError):
             import_module(name)
