@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint bench bench-peers bench-scaling bench-audit docs clean
+.PHONY: demo test test-slow lint fuzz bench bench-peers bench-scaling bench-audit docs clean
 
 demo: $(VENV)/.ready
 	$(BIN)/sotto demo
@@ -19,6 +19,12 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Hostile command lines, damaged files and faults; one case of it: make fuzz CASE=4711 SEED=1.
+SEED ?= 1
+CASES ?= 10000
+fuzz: $(VENV)/.ready-dev
+	$(BIN)/python -m fuzz --seed $(SEED) --cases $(CASES) $(if $(CASE),--case $(CASE))
 
 bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/data.py

@@ -78,26 +78,144 @@ GOOD = (
     "demo --dry-run --out demo --workers 1",
 )
 LONG = ("train", "neighbours", "audit", "demo", "synthetic")  # asked to end, they may finish what they are at
-SLOW = ("privacy plan", "privacy epsilon", "privacy compose", "privacy explain", "report", "train")  # seconds each
-ALWAYS = {"demo": "--dry-run", "bench run": "--dry-run", "data prepare synthetic": "--dry-run", "data prepare preset": "--dry-run"}
-NEVER = ("privacy audit", "privacy neighbours", "privacy table")  # minutes each, on inputs that other commands read, too
+SLOW = (
+    "privacy plan",
+    "privacy epsilon",
+    "privacy compose",
+    "privacy explain",
+    "privacy verify",
+    "report",
+    "train",
+    "eval",
+)
+ALWAYS = {
+    "demo": "--dry-run",
+    "bench run": "--dry-run",
+    "data prepare synthetic": "--dry-run",
+    "data prepare preset": "--dry-run",
+}
+NEVER = (
+    "privacy audit",
+    "privacy neighbours",
+    "privacy table",
+)  # minutes each, on inputs that other commands read, too
 OUTPUTS = ("out", "run", "figure", "results", "to", "plot", "report", "wandb", "work", "ledger", "corpora", "export")
 
 NUMBERS = (
     *("0", "1", "2", "-1", "3", "0.5", "-0.0", "1e-320", "1e300", "1e-9", "nan", "inf", "-inf", "1e9", "2147483648"),
-    *("9223372036854775808", "99999999999999999999999", "1" * 5000, "0x10", "1_000", "٣", "", " ", "one", "1/0", "1e", "1,5"),
+    *(
+        "9223372036854775808",
+        "99999999999999999999999",
+        "1" * 5000,
+        "0x10",
+        "1_000",
+        "٣",
+        "",
+        " ",
+        "one",
+        "1/0",
+        "1e",
+        "1,5",
+    ),
 )
 TEXTS = (
-    *("", " ", "x", "\x1b[31mred\x1b[0m", "\x1b]0;t\x07", "a\nb", "é", "\u202etxt", "=1+1", "-", "--", "@", "=", "a=", "=b"),
-    *("y" * 5000, "../in", "nan", "null", "[", "{", "1:2", "2:99999999999", "0:0", "2:1", "1/2", "0.1,0.2", "ann", "sex=f"),
+    *(
+        "",
+        " ",
+        "x",
+        "\x1b[31mred\x1b[0m",
+        "\x1b]0;t\x07",
+        "a\nb",
+        "é",
+        "\u202etxt",
+        "=1+1",
+        "-",
+        "--",
+        "@",
+        "=",
+        "a=",
+        "=b",
+    ),
+    *(
+        "y" * 5000,
+        "../in",
+        "nan",
+        "null",
+        "[",
+        "{",
+        "1:2",
+        "2:99999999999",
+        "0:0",
+        "2:1",
+        "1/2",
+        "0.1,0.2",
+        "ann",
+        "sex=f",
+    ),
 )
 PATHS = (
-    *("", ".", "nothing", "nothing/inside", "z" * 300, "\x1b[31mx", "a\nb", "../in", "../in/store", "../in/private", "pipe"),
-    *("link", "dangling", "folder", "device", "../in/corpus/index.tsv", "../in/train.txt", "../in/preset.yaml", "é.yaml"),
-    *("../in/corpus/ann0.flac", "../in/central/last/model.safetensors", "../in/store@../in/dev.txt", "../in/store@pipe", "@"),
+    *(
+        "",
+        ".",
+        "nothing",
+        "nothing/inside",
+        "z" * 300,
+        "\x1b[31mx",
+        "a\nb",
+        "../in",
+        "../in/store",
+        "../in/private",
+        "pipe",
+    ),
+    *(
+        "link",
+        "dangling",
+        "folder",
+        "device",
+        "../in/corpus/index.tsv",
+        "../in/train.txt",
+        "../in/preset.yaml",
+        "é.yaml",
+    ),
+    *(
+        "../in/corpus/ann0.flac",
+        "../in/central/last/model.safetensors",
+        "../in/store@../in/dev.txt",
+        "../in/store@pipe",
+        "@",
+    ),
 )
-NEW_PATHS = ("new-one", "link", "dangling", "pipe", "folder", "device", ".", "", "nothing/inside/it.png", "z" * 300, "\x1b[31mx.png")
-SETTINGS = ("null", "[]", "{}", "nan", ".inf", "-.inf", "x", "1/0", "[1, 2]", "{a: 1}", "'", "{{", "true", "*a", "&a [*a]", "2020-99-99")
+NEW_PATHS = (
+    "new-one",
+    "link",
+    "dangling",
+    "pipe",
+    "folder",
+    "device",
+    ".",
+    "",
+    "nothing/inside/it.png",
+    "z" * 300,
+    "\x1b[31mx.png",
+)
+SETTINGS = (
+    "null",
+    "[]",
+    "{}",
+    "nan",
+    ".inf",
+    "-.inf",
+    "x",
+    "1/0",
+    "[1, 2]",
+    "{a: 1}",
+    "'",
+    "{{",
+    "true",
+    "*a",
+    "&a [*a]",
+    "2020-99-99",
+)
 
 
 def commands() -> dict[str, list[Any]]:
@@ -120,20 +238,27 @@ def named(words: list[str], known: dict[str, list[Any]]) -> str:
     return next(" ".join(words[:size]) for size in (3, 2, 1) if " ".join(words[:size]) in known)
 
 
-def good(random: Random, known: dict[str, list[Any]]) -> list[str]:
-    """Return the words of a good command line of some command."""
+def possible(folder: Path, *, quick: bool) -> list[str]:
+    """Return the good command lines whose inputs are there; quick ones are those that need no model."""
+    inputs = {line: [word.split("@")[0] for word in line.split() if "../" in word] for line in GOOD}
+    found = [line for line, words in inputs.items() if all((folder / word).exists() for word in words)]
+    return [line for line in found if not quick or line.startswith(("data", "config"))]
+
+
+def good(random: Random, known: dict[str, list[Any]], lines: list[str]) -> list[str]:
+    """Return the words of one of these good command lines, or of some other command."""
     covered = {named(line.split(), known) for line in GOOD}
     others = [name for name in known if name not in covered and name not in NEVER]
-    if others and random.random() < 0.1:
+    if others and len(lines) == len(GOOD) and random.random() < 0.1:
         name = random.choice(others)
         words = name.split()
         for parameter in known[name]:
             if parameter.required:
                 words += [*_option(parameter), _value(parameter, random)]
         return words
-    line = random.choice(GOOD)
-    if any(word in line for word in SLOW) and random.random() < 0.6:
-        line = random.choice(GOOD)
+    line = random.choice(lines)
+    if any(word in line for word in SLOW) and random.random() < 0.9:
+        line = random.choice(lines)
     words = line.split()
     for setting in _SETS.get(words[1], ()) if words[0] == "train" else ():
         words += ["--set", setting]
@@ -183,20 +308,21 @@ def _kind(parameter: Any) -> Any:
 
 
 def _value(parameter: Any, random: Random) -> str:
-    kind = _kind(parameter)
-    if parameter.name in OUTPUTS:
-        return random.choice(NEW_PATHS)
-    if kind in (int, float):
-        return random.choice(NUMBERS)
-    if kind is Path or "STORE" in (parameter.metavar or ""):
-        return random.choice(PATHS)
-    if parameter.metavar == "KEY=VALUE":
+    kind, metavar = _kind(parameter), parameter.metavar or ""
+    if metavar == "KEY=VALUE":
         return _setting(random)
-    if typing.get_origin(kind) is typing.Literal and random.random() < 0.7:
-        return str(random.choice(typing.get_args(kind)))
-    if parameter.metavar in ("PRESET", "NAME"):
-        return random.choice(("tiny", "quick", "demo", "../in/preset.yaml", "../in/bench.yaml", *PATHS))
-    return random.choice((*TEXTS, *NUMBERS))
+    values: tuple[Any, ...] = (*TEXTS, *NUMBERS)
+    if parameter.name in OUTPUTS:
+        values = NEW_PATHS
+    elif kind in (int, float):
+        values = NUMBERS
+    elif kind is Path or "STORE" in metavar:
+        values = PATHS
+    elif typing.get_origin(kind) is typing.Literal and random.random() < 0.7:
+        values = typing.get_args(kind)
+    elif metavar in ("PRESET", "NAME"):
+        values = ("tiny", "quick", "demo", "../in/preset.yaml", "../in/bench.yaml", *PATHS)
+    return str(random.choice(values))
 
 
 _KEYS: list[str] = []
@@ -204,10 +330,12 @@ _KEYS: list[str] = []
 
 def _setting(random: Random) -> str:
     if not _KEYS:
-        from sottovoce.config import resolve  # noqa: PLC0415 - what a worker has loaded
+        from sottovoce.config import resolve
 
         _KEYS.extend(key for key, _, _ in resolve("tiny").rows())
         _KEYS.extend(key.rpartition(".")[0] for key in list(_KEYS) if "." in key)
-        _KEYS.extend(("federated.local.rule", "privacy.noise_analysis", "joining", "users.seed_fraction", "x", "", "a.b.c"))
+        _KEYS.extend(
+            ("federated.local.rule", "privacy.noise_analysis", "joining", "users.seed_fraction", "x", "", "a.b.c")
+        )
     key, value = random.choice(_KEYS), random.choice((*NUMBERS, *SETTINGS, *TEXTS))
     return f"{key}={value}" if random.random() < 0.97 else value

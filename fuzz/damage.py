@@ -1,4 +1,4 @@
-"""Ways to damage a file: bytes, JSON values and keys, lines, headers of arrays, models and recordings, kinds of file."""
+"""Ways to damage a file: bytes, JSON values and keys, lines, headers of arrays, models and audio, kinds of file."""
 
 import contextlib
 import hashlib
@@ -13,8 +13,35 @@ from typing import Any
 DEEP = 3_000
 STRANGE: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2, 7, 200, 2**31, 2**53, 2**63, -(2**63), 2**70, 10**30, 0.5, -0.0, 1e-320, 1e300),
-    *(float("nan"), float("inf"), -float("inf"), "", " ", "0", "nan", "\x1b[31mred", "\x1b]0;title\x07", "a\nb", "\u202e"),
-    *("=1+1", "+1+1", "@SUM(1)", "../..", "x" * 3000, "é", "\ud800", [], {}, [[]], [None], {"": None}, [1, "a"], {"a": {}}),
+    *(
+        float("nan"),
+        float("inf"),
+        -float("inf"),
+        "",
+        " ",
+        "0",
+        "nan",
+        "\x1b[31mred",
+        "\x1b]0;title\x07",
+        "a\nb",
+        "\u202e",
+    ),
+    *(
+        "=1+1",
+        "+1+1",
+        "@SUM(1)",
+        "../..",
+        "x" * 3000,
+        "é",
+        "\ud800",
+        [],
+        {},
+        [[]],
+        [None],
+        {"": None},
+        [1, "a"],
+        {"a": {}},
+    ),
 )
 
 
@@ -64,7 +91,9 @@ def _insert(path: Path, random: Random) -> str:
     content, place = path.read_bytes(), 0
     if content:
         place = random.randrange(len(content))
-    piece = random.choice((b"\0", b"\xff\xfe", b"\x1b[2J", b"{", b"[" * DEEP, b"9" * 5000, random.randbytes(40), b"\n\n"))
+    piece = random.choice(
+        (b"\0", b"\xff\xfe", b"\x1b[2J", b"{", b"[" * DEEP, b"9" * 5000, random.randbytes(40), b"\n\n")
+    )
     path.write_bytes(content[:place] + piece + content[place:])
     return f"inserted {piece[:10]!r}"
 
@@ -113,7 +142,9 @@ def retyped(document: Any, random: Random) -> Any:
 
 def _text(document: Any, random: Random) -> str:
     if random.random() < 0.04:
-        return random.choice(("[" * DEEP + "]" * DEEP, '{"a":' * DEEP + "1" + "}" * DEEP, "null", "[]", "5", '""', "{}"))
+        return random.choice(
+            ("[" * DEEP + "]" * DEEP, '{"a":' * DEEP + "1" + "}" * DEEP, "null", "[]", "5", '""', "{}")
+        )
     return json.dumps(document)
 
 
@@ -132,7 +163,9 @@ def _line(path: Path, random: Random) -> str:
         line = _text(retyped(json.loads(lines[place]), random), random)
         lines[place] = line.encode(errors="surrogatepass")
     elif how < 0.8:
-        lines[place] = random.choice((b"", b"{}", b"null", b"[]", b"5", b'{"step": 1}', b'{"step": null}', b"\xff", b'"x"'))
+        lines[place] = random.choice(
+            (b"", b"{}", b"null", b"[]", b"5", b'{"step": 1}', b'{"step": null}', b"\xff", b'"x"')
+        )
     else:
         del lines[place]
     path.write_bytes(b"\n".join(lines) + b"\n")
@@ -146,23 +179,35 @@ def _yaml(path: Path, random: Random) -> str:
     lines = text.splitlines()
     place = random.randrange(len(lines))
     key = lines[place].partition(":")[0]
-    bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"b{n}: &b{n} [{'*a,' * 9 if not n else f'*b{n - 1},' * 9}]\n" for n in range(9))
-    lines[place] = random.choice(
-        (f"{key}: 2020-99-99", f"{key}: [{'[' * DEEP}", f"{key}: 1e999", f"{key}: .nan", f"{key}: !!python/object x", "\t: x")
-        + (bomb, f"{key}: {{", "- x", f"{key}: 0x{'f' * 40}", f"{key}: null", f"{key}: [1, {{2: 3}}]", "? [a]\n: b")
+    bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"b{n}: &b{n} [{'*a,' * 9 if not n else f'*b{n - 1},' * 9}]\n" for n in range(9)
     )
+    values = (
+        "2020-99-99",
+        f"[{'[' * DEEP}",
+        "1e999",
+        ".nan",
+        "!!python/object x",
+        "{",
+        f"0x{'f' * 40}",
+        "null",
+        "[1, {2: 3}]",
+    )
+    lines[place] = random.choice((*(f"{key}: {value}" for value in values), "\t: x", bomb, "- x", "? [a]\n: b"))
     path.write_text("\n".join(lines))
     return f"line {place + 1} of YAML"
 
 
 def _array(path: Path, random: Random) -> str:
-    import numpy as np  # noqa: PLC0415 - what a worker has loaded
+    import numpy as np
 
     array = np.load(path)
     how = random.randrange(5)
     if how == 0 and array.size:
         flat = array.reshape(-1)
-        flat[random.randrange(flat.size)] = random.choice((0, 7, 200, 255)) if array.dtype == np.uint8 else random.choice((-1, 7, 2**60))
+        flat[random.randrange(flat.size)] = (
+            random.choice((0, 7, 200, 255)) if array.dtype == np.uint8 else random.choice((-1, 7, 2**60))
+        )
     elif how == 1:
         array = array.astype(random.choice((np.float64, np.int32, np.uint64, np.bool_, "S3")))
     elif how == 2:
@@ -183,7 +228,9 @@ def _model(path: Path, random: Random) -> str:
     if how == 0 and "__metadata__" in header:
         described = json.loads(header["__metadata__"]["sottovoce"])
         if random.random() < 0.5:
-            described["model"][random.choice(("width", "blocks", "mlp_width", "heads"))] = random.choice((10**6, 10**12, 0, 17))
+            described["model"][random.choice(("width", "blocks", "mlp_width", "heads"))] = random.choice(
+                (10**6, 10**12, 0, 17)
+            )
         else:
             described = retyped(described, random)
         header["__metadata__"]["sottovoce"] = _text(described, random)
@@ -201,7 +248,9 @@ def _model(path: Path, random: Random) -> str:
 
 def _header(path: Path, random: Random) -> str:
     content = bytearray(path.read_bytes())
-    place, form = random.choice(((4, "<I"), (20, "<H"), (22, "<H"), (24, "<I"), (28, "<I"), (32, "<H"), (34, "<H"), (40, "<I")))
+    place, form = random.choice(
+        ((4, "<I"), (20, "<H"), (22, "<H"), (24, "<I"), (28, "<I"), (32, "<H"), (34, "<H"), (40, "<I"))
+    )
     top = 2**16 if form == "<H" else 2**32
     struct.pack_into(form, content, place, random.choice((0, 1, 2, 3, 7, 8000, top // 2, top - 1)) % top)
     path.write_bytes(content)
@@ -209,8 +258,8 @@ def _header(path: Path, random: Random) -> str:
 
 
 def _table(path: Path, random: Random) -> str:
-    import pyarrow as pa  # noqa: PLC0415 - what a worker has loaded
-    import pyarrow.parquet as pq  # noqa: PLC0415
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     table = pq.read_table(path)
     place = random.randrange(table.num_columns)

@@ -8,14 +8,10 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from sottovoce.central.central_training import train_central
 from sottovoce.config import parse_setting, resolve
 from sottovoce.data.corpora import Table
 from sottovoce.data.preparation import prepare
 from sottovoce.data.store import DIGESTS, INFO, OLDER_FORMAT
-from sottovoce.distributed import Group
-from sottovoce.federated.federated_training import train_federated
-from sottovoce.runs.display import NoDisplay
 
 COUNTS = {"ann": 3, "bob": 3, "cem": 2, "dee": 2, "eve": 2, "fay": 2}
 SMALL = (
@@ -24,14 +20,19 @@ SMALL = (
 )
 FEDERATED = (
     *SMALL,
-    *("participation.population=4", "participation.cohort_size=2", "federated.local.steps=1", "federated.central_steps=2"),
+    *(
+        "participation.population=4",
+        "participation.cohort_size=2",
+        "federated.local.steps=1",
+        "federated.central_steps=2",
+    ),
     *("federated.evaluate_every=1", "privacy.clip_norm=0.5", "privacy.sigma_dp=1.0", "privacy.clipping=dim"),
 )
 CENTRAL = (*SMALL, "central.steps=2", "central.evaluate_every=1")
 
 
-def make_inputs(folder: Path) -> None:
-    """Make everything below a new folder. Nothing here is hostile yet."""
+def make_inputs(folder: Path, *, runs: bool = True) -> None:
+    """Make everything below a new folder; runs take most of the time. Nothing here is hostile yet."""
     folder.mkdir()
     _make_corpus(folder / "corpus")
     store = folder / "store"
@@ -40,7 +41,8 @@ def make_inputs(folder: Path) -> None:
     prepare(Table(file=folder / "corpus" / "index.csv"), other, workers=1)
     for name, speakers in (("train", "ann bob cem dee"), ("dev", "eve"), ("test", "fay")):
         (folder / f"{name}.txt").write_text("\n".join(speakers.split()) + "\n")
-    _make_runs(folder, store)
+    if runs:
+        _make_runs(folder, store)
     _make_older(store, folder / "older")
     _make_documents(folder)
 
@@ -58,7 +60,13 @@ def _make_corpus(folder: Path) -> None:
             source = {"type": "file", "channels": [0], "source": name}
             seconds = len(samples) / 16_000
             recordings.append(
-                {"id": name, "sources": [source], "sampling_rate": 16_000, "num_samples": len(samples), "duration": seconds}
+                {
+                    "id": name,
+                    "sources": [source],
+                    "sampling_rate": 16_000,
+                    "num_samples": len(samples),
+                    "duration": seconds,
+                }
             )
             supervisions.append(
                 {"id": name, "recording_id": name, "start": 0.0, "duration": seconds, "text": text, "speaker": speaker}
@@ -74,6 +82,11 @@ def _make_corpus(folder: Path) -> None:
 
 
 def _make_runs(folder: Path, store: Path) -> None:
+    from sottovoce.central.central_training import train_central  # loads torch
+    from sottovoce.distributed import Group
+    from sottovoce.federated.federated_training import train_federated
+    from sottovoce.runs.display import NoDisplay
+
     data = [
         f"data.{name}={json.dumps({'store': str(store), 'speakers': str(folder / f'{name}.txt')})}"
         for name in ("train", "dev", "test")

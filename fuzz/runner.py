@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import gc
 import hashlib
+import itertools
 import os
 import resource
 import select
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from fuzz.command_lines import LONG, OUTPUTS, commands, good, hostile
+from fuzz.command_lines import LONG, OUTPUTS, commands, good, hostile, possible
 from fuzz.damage import companions, damage
 
 NOBODY = 65534
@@ -59,7 +60,7 @@ class Outcome:
 class Runner:
     """Runs the cases of one seed in a folder of its own, one after another."""
 
-    def __init__(self, folder: Path, inputs: Path, seed: int) -> None:
+    def __init__(self, folder: Path, inputs: Path, seed: int, *, quick: bool = False) -> None:
         """Lay the inputs out, twice: cases work on one copy, and what they change is restored from the other."""
         self.folder, self._kept, self._seed = folder, folder.with_name(f"{folder.name}-kept"), seed
         self._known = commands()
@@ -67,6 +68,7 @@ class Runner:
             place.mkdir()
             _lay_out(inputs, place)
         self._state = _state(folder)
+        self._lines = possible(folder / "out", quick=quick)
         gc.freeze()  # forks then share more memory
 
     def run(self, number: int) -> Outcome:
@@ -111,7 +113,7 @@ class Runner:
 
     def _plan(self, random: Random) -> tuple[list[str], list[str], list[str], str]:
         """Return the words, what was done, the files that were damaged, and the fault to inject."""
-        words = good(random, self._known)
+        words = good(random, self._known, self._lines)
         how, done, fault = random.random(), [], ""
         damaged: list[Path] = []
         if how < 0.40:
@@ -150,7 +152,7 @@ class Runner:
         code = 99
         try:
             self._confine(fault)
-            from sottovoce.cli.main import run  # noqa: PLC0415 - loaded before
+            from sottovoce.cli.main import run
 
             sys.argv = ["sotto", *words]
             run()
@@ -215,7 +217,9 @@ class Runner:
         self, words: list[str], code: int, hung: bool, fault: str, before: dict[str, str], after: dict[str, str]
     ) -> list[Finding]:
         findings = []
-        printed = {name: (self.folder / name).read_bytes() for name in ("stdout", "stderr") if (self.folder / name).exists()}
+        printed = {
+            name: (self.folder / name).read_bytes() for name in ("stdout", "stderr") if (self.folder / name).exists()
+        }
         if hung or -code == signal.SIGXCPU:
             findings.append(Finding("hang", "no end"))
         elif code < 0 and not (fault == "term" and -code == signal.SIGTERM):
@@ -243,7 +247,7 @@ class Runner:
 
     def _expected(self, words: list[str]) -> set[str]:
         """Return the outputs that a command line names."""
-        return {word for option, word in zip(words, words[1:], strict=False) if option.lstrip("-") in OUTPUTS}
+        return {word for option, word in itertools.pairwise(words) if option.lstrip("-") in OUTPUTS}
 
 
 _FOLDER = f"{stat.S_IFDIR}"
@@ -281,7 +285,8 @@ def _lay_out(inputs: Path, folder: Path) -> None:
     for name in ("pipe", "device"):
         _make_special(out / name)
     for name in COPIED:
-        shutil.copytree(folder / "in" / name, out / name, symlinks=True)
+        if (folder / "in" / name).exists():
+            shutil.copytree(folder / "in" / name, out / name, symlinks=True)
     if os.geteuid() != 0:
         return
     for where, folders, files in os.walk(folder):
@@ -305,33 +310,49 @@ def _memory_in_use() -> int:
 
 def _reopen_consoles() -> None:
     """Let rich print to the new streams, and take them for what they are: files."""
-    from sottovoce.cli import console  # noqa: PLC0415 - loaded before
+    from sottovoce.cli import console
 
     for one in (console.stdout, console.stderr):
-        one._file = None  # noqa: SLF001 - it looks at sys.stdout and sys.stderr then
+        one._file = None
 
 
+_QUICK = ("sottovoce.cli", "sottovoce.data", "sottovoce.config")
 _LATER = (
-    *("torch.utils.tensorboard", "tensorboard.compat", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
-    *("PIL.PngImagePlugin", "rich.markdown", "rich.traceback", "yaml", "jiwer", "soxr", "num2words", "unidecode", "gzip"),
+    *(
+        "torch.utils.tensorboard",
+        "tensorboard.compat",
+        "matplotlib.backends.backend_agg",
+        "matplotlib.backends.backend_svg",
+    ),
+    *(
+        "PIL.PngImagePlugin",
+        "rich.markdown",
+        "rich.traceback",
+        "yaml",
+        "jiwer",
+        "soxr",
+        "num2words",
+        "unidecode",
+        "gzip",
+    ),
     *("safetensors.torch", "dp_accounting.pld", "opacus.accountants.analysis", "scipy.optimize", "scipy.special"),
 )
 
 
-def load_everything() -> None:
-    """Import what any command imports, so that no case has to."""
-    import encodings  # noqa: PLC0415
-    import pkgutil  # noqa: PLC0415
-    from importlib import import_module  # noqa: PLC0415
+def load_everything(*, quick: bool) -> None:
+    """Import what any command imports, or any quick one, so that no case has to."""
+    import encodings
+    import pkgutil
+    from importlib import import_module
 
-    import sottovoce  # noqa: PLC0415
+    import sottovoce
 
     for module in pkgutil.walk_packages(sottovoce.__path__, "sottovoce."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and (not quick or module.name.startswith(_QUICK)):
             with contextlib.suppress(ImportError):
                 import_module(module.name)
     # The unprivileged user may not be able to read the interpreter's own modules later.
     others = [f"encodings.{module.name}" for module in pkgutil.iter_modules(encodings.__path__)]
-    for name in (*others, *_LATER):
+    for name in (*others, *(() if quick else _LATER)):
         with contextlib.suppress(ImportError, LookupError):
             import_module(name)

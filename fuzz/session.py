@@ -23,34 +23,39 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--case", type=int, help="only this case, whose output is printed")
+    parser.add_argument("--quick", action="store_true", help="only commands that need no trained model")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="sotto-fuzz-"))
     folder.chmod(0o755)
     began = time.monotonic()
     try:
-        prepare = multiprocessing.get_context("spawn").Process(target=_prepare, args=(folder / "inputs",))
+        prepare = multiprocessing.get_context("spawn").Process(
+            target=_prepare, args=(folder / "inputs", not given.quick)
+        )
         prepare.start()
         prepare.join()
         if prepare.exitcode:
             return 1
         numbers = range(given.first, given.first + given.cases) if given.case is None else [given.case]
-        return _run_all(folder, given.seed, numbers, 1 if given.case is not None else given.jobs, began)
+        jobs = 1 if given.case is not None else given.jobs
+        return _run_all(folder, given.seed, numbers, jobs, began, quick=given.quick)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _prepare(inputs: Path) -> None:
-    from fuzz.inputs import make_inputs  # noqa: PLC0415 - in a process of its own
+def _prepare(inputs: Path, runs: bool) -> None:
+    from fuzz.inputs import make_inputs
 
-    make_inputs(inputs)
+    make_inputs(inputs, runs=runs)
 
 
-def _run_all(folder: Path, seed: int, numbers: Any, jobs: int, began: float) -> int:
+def _run_all(folder: Path, seed: int, numbers: Any, jobs: int, began: float, *, quick: bool) -> int:
     context = multiprocessing.get_context("spawn")
     queue: Any = context.SimpleQueue()
     workers = [
-        context.Process(target=_work, args=(folder, seed, list(numbers)[job::jobs], job, queue)) for job in range(jobs)
+        context.Process(target=_work, args=(folder, seed, list(numbers)[job::jobs], job, quick, queue))
+        for job in range(jobs)
     ]
     for worker in workers:
         worker.start()
@@ -68,22 +73,22 @@ def _run_all(folder: Path, seed: int, numbers: Any, jobs: int, began: float) -> 
                 f"  sotto {' '.join(map(repr, outcome.words))[:1500]}\n  {'; '.join(outcome.done)}\n"
                 f"  {finding.detail[-3000:]}\n"
             )
-        if done % 500 == 0 or len(numbers) == 1:
+        if done % 100 == 0 or len(numbers) == 1:
             sys.stdout.write(f"{done} cases, {time.monotonic() - began:.0f} s: {dict(counts) or 'no finding'}\n")
         sys.stdout.flush()
     for worker in workers:
         worker.join()
-    sys.stdout.write(f"seed {seed}: {len(numbers)} cases in {time.monotonic() - began:.0f} s; exit codes {dict(codes)}; ")
+    sys.stdout.write(
+        f"seed {seed}: {len(numbers)} cases in {time.monotonic() - began:.0f} s; exit codes {dict(codes)}; "
+    )
     sys.stdout.write(f"findings: {dict(counts) or 'none'}\n")
     return 1 if counts else 0
 
 
-def _work(folder: Path, seed: int, numbers: list[int], job: int, queue: Any) -> None:
-    from fuzz.runner import Runner, load_everything  # noqa: PLC0415 - in a process of its own
+def _work(folder: Path, seed: int, numbers: list[int], job: int, quick: bool, queue: Any) -> None:
+    from fuzz.runner import Runner, load_everything
 
-    load_everything()
-    runner = Runner(folder / f"worker-{job}", folder / "inputs", seed)
+    load_everything(quick=quick)
+    runner = Runner(folder / f"worker-{job}", folder / "inputs", seed, quick=quick)
     for number in numbers:
         queue.put(runner.run(number))
-
-

@@ -407,10 +407,12 @@ def explain(
 
     Example: sotto privacy explain runs/private --out statement.md
     """
-    from sottovoce.files import written_whole
+    from sottovoce.files import require_target, written_whole
     from sottovoce.privacy.claims import statement
     from sottovoce.runs.verification import verified_account
 
+    if out is not None:
+        require_target(out)
     account = verified_account(run)
     text = statement(account)
     if out is not None:

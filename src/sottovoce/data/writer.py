@@ -42,6 +42,7 @@ from sottovoce.data.text import TokenSet
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
 from sottovoce.files import sha256_of, sync_folder, write_json, written_whole
+from sottovoce.reading import read_bounded
 from sottovoce.version import VERSION
 
 REQUEST = "request.json"
@@ -63,10 +64,17 @@ def write_rejected(folder: Path, rejected: Iterable[Rejection]) -> Path:
 
 
 def read_rejected(folder: Path) -> list[Rejection]:
-    """Return the rows of rejected.tsv."""
-    lines = (folder / REJECTED).read_text(encoding="utf-8", errors="replace").split("\n")[1:-1]
-    rows = [line.split("\t") for line in lines]
-    return [Rejection(row[0], row[1], Reason(row[2]), row[3]) for row in rows]
+    """Return the rows of rejected.tsv; one that is not as it was written is a DataError with its number."""
+    lines = read_bounded(folder / REJECTED).decode(errors="replace").split("\n")[1:-1]
+    return [_read_rejection(line, folder / REJECTED, number) for number, line in enumerate(lines, 2)]
+
+
+def _read_rejection(line: str, path: Path, number: int) -> Rejection:
+    try:
+        utterance, speaker, reason, detail = line.split("\t")
+        return Rejection(utterance, speaker, Reason(reason), detail)
+    except ValueError:  # more or fewer fields, or a reason that this version does not know
+        raise DataError(f"{path}: row {number} is damaged. Prepare the store again.") from None
 
 
 def finish(
