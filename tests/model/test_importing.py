@@ -171,7 +171,7 @@ def test_files_that_are_no_models_are_refused(tmp_path):
 
 
 def test_training_starts_from_a_seed_of_another_language(make_table, tmp_path):
-    store = prepare(Table(file=make_table({"a": 4, "b": 3}), languages=("fr",)), tmp_path / "store", workers=1)
+    store = prepare(Table(file=make_table({"a": 4, "b": 3}), language=("fr",)), tmp_path / "store", workers=1)
     seed = tmp_path / "seed.safetensors"
     Recogniser.make(OPTIONS, TokenSet(("en",))).initialise(1).save(seed)
     settings = (*SMALL_MODEL, "central.steps=1", "central.micro_batch_seconds=4", "central.schedule={lr: 1e-9}")
