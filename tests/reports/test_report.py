@@ -6,6 +6,8 @@ import json
 import math
 import re
 import shutil
+import threading
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,11 +16,13 @@ from PIL import Image
 
 from report_runs import CLAIM, HOSTILE, NOISE, four_runs, make_data, make_run
 from sottovoce.errors import DataError, PrivacyError
+from sottovoce.files import only_writer
 from sottovoce.privacy.accounting import rounded_up
 from sottovoce.privacy.epsilons import Epsilons
-from sottovoce.reports.drawing.elements import Band, Cell, HtmlTable, esc
+from sottovoce.reports.drawing.elements import Band, Cell, HtmlTable, Paragraph, esc, first_sentence
 from sottovoce.reports.drawing.numbers import epsilon, percent
 from sottovoce.reports.drawing.script import SCRIPT
+from sottovoce.reports.following import follow
 from sottovoce.reports.page import default_page, default_title
 from sottovoce.reports.page import report as write_report
 from sottovoce.reports.reading.bound_estimates import bound_estimates
@@ -26,8 +30,10 @@ from sottovoce.reports.reading.layers import delta_norms, place_of
 from sottovoce.reports.reading.metrics import read_metrics
 from sottovoce.reports.reading.records import read_records
 from sottovoce.reports.reading.run_groups import group_runs
-from sottovoce.reports.sections.lead import further_sentences
+from sottovoce.reports.sections.lead import further_sentences, opening_sentences
 from sottovoce.reports.sections.privacy_statement import as_html
+from sottovoce.reports.sections.results_table import results_section
+from sottovoce.runs.documents import BenchRow
 from sottovoce.runs.folder import Run
 
 
@@ -418,6 +424,93 @@ def test_where_all_parameters_were_trained_the_page_says_nothing(broken, trainab
     (record,) = read_records([broken])
     assert record.trainable is None
     assert not any("were trained" in sentence for sentence in further_sentences(group_runs([record])))
+
+
+def test_long_text_folds_behind_its_first_sentence_and_nothing_is_lost():
+    short = "One. Two."
+    assert first_sentence(short) == (short, "")
+    long = "ε &lt; 1 (<em>e.g. a, b</em>) is small. " + "It goes on. " * 20
+    first, rest = first_sentence(long)
+    assert first == "ε &lt; 1 (<em>e.g. a, b</em>) is small."
+    assert f"{first} {rest}" == long
+    inside = "<em>One. " + "Two. " * 50 + "</em>"
+    assert first_sentence(inside) == (inside, "")
+    html = Paragraph(long).render()
+    assert html.startswith(f'<p>{first}</p><details class="more"><summary>More</summary><p>It goes on.')
+    assert Paragraph(long, "warning").render() == f'<p class="warning">{long}</p>'  # warnings stay in sight
+
+
+def test_rows_of_several_benchmarks_are_told_apart(folder, tmp_path):
+    for name, bench in (("one", "demo"), ("two", "real"), ("own", None)):
+        shutil.copytree(folder / "dim0", tmp_path / name, symlinks=True)
+        if bench is None:
+            (tmp_path / name / "row.json").unlink()
+            continue
+        row = json.loads((folder / "dim0" / "row.json").read_text())
+        (tmp_path / name / "row.json").write_text(json.dumps({**row, "bench": bench, "row": "dim", "label": "dim"}))
+    paths = [tmp_path / name for name in ("one", "own", "two")]
+    groups = group_runs(read_records(paths))
+    assert [(group.name, group.row, group.bench) for group in groups] == [
+        ("dim (demo, mini)", "dim", "demo, mini"),
+        ("own", "own", None),
+        ("dim (real, mini)", "dim", "real, mini"),
+    ]
+    assert "The WER on test ranges" in " ".join(opening_sentences(groups))
+    page = results_section(groups).render()
+    assert '<th class="text">benchmark</th>' in page
+    assert '<td class="text">dim</td><td class="text">real, mini</td>' in page
+    assert page.count('class="panel"') == 3  # one for each benchmark, and one for other runs
+    assert "on set" not in page  # all were evaluated on the same one
+
+    evaluations = json.loads((tmp_path / "two" / "evaluation.json").read_text())
+    evaluations["test"]["population"] = "0" * 64
+    (tmp_path / "two" / "evaluation.json").write_text(json.dumps(evaluations))
+    groups = group_runs(read_records(paths))
+    page = results_section(groups).render()
+    assert "evaluated on 2 different test sets" in " ".join(opening_sentences(groups))
+    assert [page.count(f"<td>{letter}</td>") for letter in "ABC"] == [2, 1, 0]
+
+
+def test_a_run_that_two_benchmarks_share_is_in_both(folder):
+    path = folder / "dim0"
+    row = BenchRow.read(path).model_copy(update={"row": "dim", "label": "dim, seed 0"})
+    rows = {path: [row, row.model_copy(update={"bench": "other"})]}
+    records = read_records([path, path], rows)
+    assert [record.name for record in records] == ["dim, seed 0 (b, mini)", "dim, seed 0 (other, mini)"]
+    assert [group.bench for group in group_runs(records)] == ["b, mini", "other, mini"]
+
+
+def test_a_page_follows_a_training_until_it_ends(folder, tmp_path):
+    run, page = tmp_path / "run", tmp_path / "live.html"
+    run.mkdir()
+    lines = (folder / "central" / "private.jsonl").read_text().splitlines(keepends=True)
+    said, written = [], []
+    following = threading.Thread(target=lambda: written.append(follow(run, page, every=0.1, say=said.append)))
+
+    def wait_for(condition):
+        end = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    with only_writer(run):
+        following.start()
+        wait_for(lambda: said)
+        assert "Waiting for" in said[0]
+        shutil.copy(folder / "central" / "config.json", run / "config.json")
+        (run / "private.jsonl").write_text("".join(lines[:2]))
+        wait_for(page.exists)
+        first = page.read_text(encoding="utf-8")
+        assert '<body data-reload="0.1">' in first
+        assert "so far 2 of 6 steps" in first
+        assert not (tmp_path / "live_files").exists()
+        (run / "private.jsonl").write_text("".join(lines))
+    following.join(60)
+    last = page.read_text(encoding="utf-8")
+    assert "<body>" in last
+    assert "http-equiv" not in last
+    assert "6 steps" in last
+    assert written[0].files
 
 
 def test_tables_and_statements_become_html():

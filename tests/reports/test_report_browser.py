@@ -1,4 +1,4 @@
-"""The page in a real browser: narrow and wide, light and dark, without errors and without scrolling sideways."""
+"""The page in a real browser: narrow and wide, light and dark, on paper, pointed at, and while a training goes on."""
 
 import base64
 import fcntl
@@ -8,13 +8,18 @@ import os
 import select
 import shutil
 import struct
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from report_runs import four_runs
+from sottovoce.privacy.accounting import rounded_up
+from sottovoce.reports.page import draw_page, write_page
+from sottovoce.runs.folder import Run
 
 BROWSER = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -110,6 +115,15 @@ class Browser:
         """Return the value of an expression in the page."""
         return self.ask("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
 
+    def wait_for(self, script: str, seconds: float = 20.0) -> bool:
+        """Wait until an expression in the page is true; return whether it became so."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.measure(script) is True:
+                return True
+            time.sleep(0.05)
+        return False
+
     def picture(self, path: Path) -> bytes:
         """Save the whole page as a PNG."""
         data = self.ask("Page.captureScreenshot", captureBeyondViewport=True, format="png")["data"]
@@ -169,15 +183,152 @@ def test_the_page_on_a_screen(browser: Browser, page: Path, tmp_path: Path, widt
     sizes = browser.measure("[...document.querySelectorAll('svg text')].map(one => one.getBoundingClientRect().height)")
     assert min(size for size in sizes if size) >= 9  # letters of figures stay readable
     panels = browser.measure(
-        "[...document.querySelectorAll('.panel svg')].map(one => one.getBoundingClientRect().width)"
+        "[...document.querySelectorAll('.panel svg')].map(one => one.getBoundingClientRect().width).filter(Boolean)"
     )
     assert all(250 < panel <= width for panel in panels)
+    wide = browser.measure(
+        "[...document.querySelectorAll('.panels.wide')].map(one => [...one.children]"
+        ".map(panel => panel.getBoundingClientRect().width).filter(Boolean))"
+    )
+    assert all(len(shown) == 1 and shown[0] > 0.85 * min(width, 1184) for shown in wide)  # one drawing, all the width
+    top = browser.measure("document.querySelector('#results figure').getBoundingClientRect().top + scrollY")
+    assert top < 844  # the page opens with its figure
 
     picture = browser.picture(tmp_path / f"{width}-{scheme}.png")
     assert struct.unpack(">I", picture[16:20])[0] == width
     assert len(picture) > 100_000
     assert browser.complaints == []
     assert set(browser.asked_for) == {page.as_uri()}  # nothing is fetched, from this machine or any other
+
+
+def pointed_at(browser: Browser, selector: str) -> tuple[float, float]:
+    """Scroll to a point of the first curve of a panel and return where it is on the screen."""
+    script = f"""(() => {{
+      const panel = [...document.querySelectorAll({selector!r})].find(one => one.getBoundingClientRect().width > 0);
+      panel.scrollIntoView({{block: "center", behavior: "instant"}});
+      const values = JSON.parse(panel.dataset.values), curve = values.curves[0], box = values.box;
+      const along = (axis, value) => {{
+        const scaled = one => axis.log ? Math.log(one) : one;
+        return (scaled(value) - scaled(axis.ends[0])) / (scaled(axis.ends[1]) - scaled(axis.ends[0]));
+      }};
+      const x = box[0] + along(values.x, curve.x[0]) * (box[2] - box[0]);
+      const y = box[3] + along(values.y, curve.y[0]) * (box[1] - box[3]);
+      const at = new DOMPoint(x, y).matrixTransform(panel.querySelector("svg").getScreenCTM());
+      return [at.x, at.y];
+    }})()"""
+    x, y = browser.measure(script)
+    return x, y
+
+
+TIP = "(tip => tip.hidden ? '' : tip.innerText)(document.querySelector('.tip'))"
+STEPS = "#steps [data-values]"
+# A circle of the drawing lies where the script believes the first point to be.
+DRAWN_THERE = """(() => {
+  const middle = box => [box.x + box.width / 2, box.y + box.height / 2];
+  const mark = document.querySelector('.at'), [x, y] = middle(mark.getBoundingClientRect());
+  return [...mark.closest('.panel').querySelectorAll('use')].map(one => middle(one.getBoundingClientRect()))
+    .some(at => Math.hypot(at[0] - x, at[1] - y) < 1);
+})()"""
+
+
+def test_pointing_at_a_figure_shows_its_values(browser: Browser, page: Path) -> None:
+    wers = [line["dev_wer"] for line in Run(page.parent / "free").log.lines() if "dev_wer" in line]
+    for width in WIDTHS:
+        browser.show(page, width, "light")
+        x, y = pointed_at(browser, STEPS)
+        if width < 600:  # a tap
+            for kind, touches in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
+                browser.ask("Input.dispatchTouchEvent", type=kind, touchPoints=touches)
+        else:
+            browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        text = browser.measure(TIP)
+        assert "central step: 2" in text
+        assert any(f"free: {float(f'{100 * wer:.4g}'):g}" in text for wer in wers), text
+        assert browser.measure(DRAWN_THERE)
+        outside = browser.measure(
+            "(r => r.left < 0 || r.right > innerWidth)(document.querySelector('.tip').getBoundingClientRect())"
+        )
+        assert not outside
+    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
+    assert browser.measure(TIP) == ""
+    assert browser.complaints == []
+
+
+def test_arrow_keys_move_along_a_curve_and_escape_ends_it(browser: Browser, page: Path) -> None:
+    browser.show(page, 1280, "dark")
+    browser.measure(f"[...document.querySelectorAll('{STEPS}')].find(one => one.offsetWidth).focus()")
+    said = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "Home"):
+        browser.ask("Input.dispatchKeyEvent", type="keyDown", key=key)
+        said.append(browser.measure(TIP))
+    assert "central step: 2" in said[0]
+    assert "central step: 4" in said[1]
+    assert all(said)
+    browser.ask("Input.dispatchKeyEvent", type="keyDown", key="Escape")
+    assert browser.measure(TIP) == ""
+
+
+def test_an_epsilon_is_shown_rounded_up(browser: Browser, page: Path) -> None:
+    browser.show(page, 1280, "light")
+    shown = browser.measure(
+        "[...document.querySelectorAll('#privacy-utility [data-values]')].flatMap(one => "
+        "JSON.parse(one.dataset.values).curves.filter(one => one.shows == 'xy').flatMap(one => one.x))"
+    )
+    spent = [Run(page.parent / name).epsilon.tightest for name in ("dim0", "dim1")]
+    assert {float(rounded_up(value)) for value in spent if value is not None} <= set(shown)
+
+
+def test_paper_has_no_folds_and_no_clipped_tables(browser: Browser, page: Path) -> None:
+    browser.show(page, 700, "dark")
+    browser.ask("Emulation.setEmulatedMedia", media="print")
+    assert brightness(browser.measure(BACKGROUND)) > 200  # whatever the screen prefers
+    browser.measure("dispatchEvent(new Event('beforeprint'))")
+    assert browser.measure("[...document.querySelectorAll('details')].every(one => one.open)")
+    too_wide = (
+        "[...document.querySelectorAll('table')].filter(one => one.getBoundingClientRect().right > "
+        "document.documentElement.clientWidth + 1).map(one => one.innerText.slice(0, 60))"
+    )
+    assert browser.measure(too_wide) == []
+    browser.measure("dispatchEvent(new Event('afterprint'))")
+    assert not browser.measure("document.querySelector('details').open")
+    browser.ask("Emulation.setEmulatedMedia", media="")
+    data = browser.ask("Page.printToPDF")["data"]
+    assert base64.b64decode(data).startswith(b"%PDF")
+
+
+def test_without_its_script_the_page_is_whole(browser: Browser, page: Path) -> None:
+    browser.ask("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.show(page, 1280, "light")
+        assert browser.measure("document.querySelectorAll('figure').length") > 5
+        assert browser.measure("document.querySelectorAll('.tip, [data-values][tabindex]').length") == 0
+    finally:
+        browser.ask("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_the_page_of_a_training_reloads_itself_and_keeps_its_place(
+    browser: Browser, page: Path, tmp_path: Path
+) -> None:
+    live, run = tmp_path / "live.html", page.parent / "free"
+    drawn = draw_page([run], live, title="first")
+    write_page(drawn, live, reload_seconds=0.3)
+    assert not (tmp_path / "live_files").exists()
+    browser.show(live, 1280, "light")
+    browser.measure("document.querySelectorAll('#privacy details').forEach(one => { one.open = true })")
+    before = browser.measure(
+        "(s => { s.scrollIntoView(); return s.getBoundingClientRect().top })(document.getElementById('speakers'))"
+    )
+    write_page(replace(drawn, title="second"), live, reload_seconds=0.3)
+    assert browser.wait_for("document.readyState == 'complete' && document.title == 'second'")
+    assert browser.measure("document.querySelector('#privacy details').open")
+    assert not browser.measure("document.querySelector('#provenance details').open")
+    assert abs(browser.measure("document.getElementById('speakers').getBoundingClientRect().top") - before) < 2
+    write_page(replace(drawn, title="last"), live)
+    assert (tmp_path / "live_files" / "results.csv").is_file()
+    assert browser.wait_for("document.readyState == 'complete' && document.title == 'last'")
+    assert browser.measure("document.querySelector('#privacy details').open")
+    assert abs(browser.measure("document.getElementById('speakers').getBoundingClientRect().top") - before) < 2
+    assert browser.measure("document.body.dataset.reload === undefined && history.state === null")
 
 
 def test_the_measurements_would_find_something(browser: Browser, tmp_path: Path) -> None:

@@ -7,7 +7,10 @@ from typing import Literal
 from sottovoce.reports.drawing.charts import LegendEntry
 from sottovoce.reports.reading.records import RunRecord, SetName
 
-COLOURS = ("#3f7fd4", "#d8752a", "#2f9e73", "#c04f86", "#8b72d6", "#a58512", "#3e9fb5", "#9c6650")
+COLOURS = (
+    *("#3f7fd4", "#d8752a", "#2f9e73", "#c04f86", "#8b72d6", "#a58512", "#3e9fb5", "#9c6650"),
+    *("#7b8087", "#cf4b43", "#6f8f1f", "#5a62c4"),
+)
 """Colours of groups, readable on a white and on a black page."""
 
 MOST_DETAILED = 6
