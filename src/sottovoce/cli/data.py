@@ -14,7 +14,6 @@ from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
 from sottovoce.cli.statistics import draw_speakers, print_statistics
 from sottovoce.data.audio import BadAudio
 from sottovoce.data.extract import load_audio
-from sottovoce.data.manifest import BANDWIDTH_LIMIT
 from sottovoce.data.population import Population
 from sottovoce.data.selection import read_speakers
 from sottovoce.data.statistics import statistics_of
@@ -148,7 +147,7 @@ def export(
     if target.suffix.lower() not in (".wav", ".flac"):
         raise ConfigError(f"{target} should end in .wav or .flac.")
     try:
-        samples = load_audio(row, opened.root_of(row["root"]), row.get(BANDWIDTH_LIMIT))
+        samples = load_audio(row, opened.root_of(row["root"]), row.get("bandwidth_limit_hz"))
     except BadAudio as fault:
         raise DataError(f"The audio of {utterance} can no longer be read: {fault}. Restore the corpus.") from None
     if len(samples) != round(row["seconds"] * SAMPLE_RATE_HZ):
