@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from conftest import voice, write_audio
-from sottovoce.data.corpora import Lhotse
+from sottovoce.data.corpora import Lhotse, LhotseCuts
 from sottovoce.data.extract import load_audio
 from sottovoce.data.manifest import build_manifest
 from sottovoce.errors import DataError
@@ -169,3 +169,63 @@ def test_a_list_of_one_channel_is_that_channel_and_other_lists_are_all_or_nothin
     (tmp_path / "r.jsonl").write_text("\n".join(json.dumps(one) for one in (recording, recording | {"duration": 9})))
     with pytest.raises(DataError, match="has two recordings named 'r'"):
         build_manifest(spec.read())
+
+
+@pytest.fixture
+def cuts(manifests):
+    """Cuts of the same recordings: whole, windows with two supervisions, and one with padding."""
+    recordings = lhotse.RecordingSet.from_file(manifests / "recordings.jsonl.gz")
+    supervisions = lhotse.SupervisionSet.from_file(manifests / "supervisions.jsonl.gz")
+    known = lhotse.SupervisionSet.from_segments(one for one in supervisions if one.id != "u8")
+    made = list(lhotse.CutSet.from_manifests(recordings=recordings, supervisions=known))
+    by_id = {cut.recording.id: cut for cut in made if hasattr(cut, "recording")}
+    window = by_id["long"].truncate(offset=0.5, duration=8.0, preserve_id=True)
+    mixed = by_id["one"].pad(duration=3.0)
+    lhotse.CutSet.from_cuts([by_id["one"], window, mixed, by_id["call"]]).to_file(manifests / "cuts.jsonl.gz")
+    return manifests
+
+
+def test_cuts_give_the_same_utterances_as_supervisions(cuts):
+    pair = Lhotse(recordings=cuts / "recordings.jsonl.gz", supervisions=cuts / "supervisions.jsonl.gz")
+    expected, found = (build_manifest(spec.read()) for spec in (pair, LhotseCuts(cuts=cuts / "cuts.jsonl.gz")))
+    ours, theirs = ({row["utterance"]: row for row in one.table.to_pylist()} for one in (found, expected))
+    assert {"u1", "u2", "u3"} <= set(ours)
+    for name, row in ours.items():
+        assert row["speaker"] == theirs[name]["speaker"]
+        np.testing.assert_array_equal(load_audio(row, found.root), load_audio(theirs[name], expected.root))
+    mixed = [one for one in found.rejected if "MixedCut" in one.detail]
+    assert len(mixed) == 1
+    assert "not tracks that are mixed or padded" in mixed[0].detail
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"type": "PaddingCut"}, "PaddingCut"),
+        ({"tracks": []}, "tracks"),
+        ({"recording": None}, "without a recording"),
+        ({"recording": {"id": "r", "sources": 5}}, "recording r"),
+        ({"supervisions": []}, "without a supervision"),
+        ({"supervisions": 5}, "without a supervision"),
+        ({"supervisions": [5]}, "without a supervision"),
+        ({"duration": 0.5}, "not inside the cut"),
+        ({"start": "soon"}, "could not convert"),
+        ({"start": None}, "cut c"),
+    ],
+)
+def test_odd_cuts_are_listed_not_fatal(tmp_path, change, words):
+    write_audio(tmp_path / "a.wav", 1.0)
+    recording = {"id": "r", "sources": [{"type": "file", "channels": [0], "source": "a.wav"}]}
+    recording |= {"sampling_rate": 16000, "num_samples": 16000, "duration": 1.0}
+    supervision = {"id": "u", "recording_id": "r", "start": 0, "duration": 1, "speaker": "a", "text": "hi"}
+    cut = {"id": "c", "start": 0, "duration": 1.0, "channel": 0, "recording": recording, "type": "MonoCut"}
+    cut |= {"supervisions": [supervision]} | change
+    (tmp_path / "c.jsonl").write_text(json.dumps(cut) + "\n")
+    (rejected,) = build_manifest(LhotseCuts(cuts=tmp_path / "c.jsonl").read()).rejected
+    assert str(rejected.reason) == "malformed row"
+    assert words in rejected.detail
+
+
+def test_the_command_for_cuts(cuts, sotto):
+    words = ("--out", cuts / "s", "--workers", 1, "--max-rejected", 1, "--json")
+    assert sotto("data", "prepare", "lhotse-cuts", cuts / "cuts.jsonl.gz", *words).document["utterances"] >= 3

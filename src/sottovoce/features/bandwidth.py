@@ -34,7 +34,9 @@ _BELOW = (9, 2)  # the band below an edge
 _ABOVE = 4  # where the rest above an edge begins
 _LOWEST, _HIGHEST = 48, 237  # edges are looked for from 1.5 to 7.4 kHz
 _TOP = 253  # the last points belong to the filter of any resampler
-_SMALLEST_DROP_DB = 16.5
+# The level above an edge, and the drop that makes it one. Rounding to 16 bits alone has a level of 12 dB, white noise
+# of -73 dB below full scale one of 40 dB. Of real rooms and microphones, even quiet ones have more than 20 dB.
+_EDGES_DB = ((18.0, 12.0), (40.0, 20.0), (np.inf, 35.0))
 
 # What the features of a band-limited recording look like, measured on the same corpora. A unit is the deviation of all
 # values of the utterance, which is 1.9 in natural logarithms.
@@ -48,8 +50,8 @@ _HIGHEST_FLOOR = 2.0  # 16-bit samples at 16 kHz have a floor that much above th
 def measure_bandwidth(samples: Samples) -> int:
     """Return the frequency in Hz above which practically nothing lies, up to 8000; samples are mono at 16 kHz.
 
-    It is where the mean spectrum falls by at least 16.5 dB within 190 Hz and stays below. Filters fall like that,
-    speech and rooms do not. So quiet speech without any s, in wideband noise, is still wideband.
+    It is where the mean spectrum falls by at least 12 dB within 190 Hz, to next to nothing, and stays there. Filters
+    fall like that, speech and rooms do not. So quiet speech without any s, in wideband noise, is still wideband.
     """
     spectrum = _mean_spectrum(samples)
     smoothed = np.convolve(spectrum, np.ones(3) / 3, "same")
@@ -58,11 +60,13 @@ def measure_bandwidth(samples: Samples) -> int:
     sums = np.concatenate([np.zeros(1), np.cumsum(level)])
     edges = np.arange(_LOWEST, _HIGHEST)
     far, near = _BELOW
-    drops = (sums[edges - near] - sums[edges - far]) / (far - near) - rest[edges + _ABOVE]
-    steepest = int(drops.argmax())
-    if drops[steepest] < _SMALLEST_DROP_DB:
+    above = rest[edges + _ABOVE]
+    drops = (sums[edges - near] - sums[edges - far]) / (far - near) - above
+    is_edge = np.any([(above <= level) & (drops >= least) for level, least in _EDGES_DB], axis=0)
+    if not is_edge.any():
         return FULL_HZ
-    return round(float(edges[steepest]) * SAMPLE_RATE_HZ / _POINTS)
+    steepest = edges[np.where(is_edge, drops, -np.inf).argmax()]
+    return round(float(steepest) * SAMPLE_RATE_HZ / _POINTS)
 
 
 def _mean_spectrum(samples: Samples) -> npt.NDArray[np.float64]:
