@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sottovoce.evaluation.decoding import GREEDY, Decoding
 from sottovoce.evaluation.transcripts import HeardPiece, Spelling, Transcript
-from sottovoce.evaluation.windows import Piece, pieces_of
+from sottovoce.evaluation.windows import AudioPiece, pieces_of
 from sottovoce.processes import Progress, map_ordered, no_progress, start_worker_server
 
 _TASK_SECONDS = 120.0
@@ -20,7 +20,7 @@ _TASK_PIECES = 64
 _SECONDS_PER_PROCESS = 300.0  # of audio; with less, starting a process takes longer than it saves
 _SCANNED_FIRST = 1000  # files whose lengths are looked up before the work begins, for the progress
 
-Task = tuple[Piece, ...]
+Task = tuple[AudioPiece, ...]
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ def transcribe_files(
         yield spelling.transcript(str(path), own) if error is None else Unread(str(path), error)
 
 
-def _tasks(pieces: Iterable[Piece]) -> Iterator[Task]:
+def _tasks(pieces: Iterable[AudioPiece]) -> Iterator[Task]:
     """Yield consecutive pieces together, up to a length and a number."""
-    held: list[Piece] = []
+    held: list[AudioPiece] = []
     first = True
     for piece in pieces:
         long = sum(one.seconds for one in held) + piece.seconds > _TASK_SECONDS

@@ -22,7 +22,7 @@ from sottovoce.errors import DataError
 from sottovoce.evaluation.decoder import Decoder, GreedyDecoder
 from sottovoce.evaluation.decoding import GREEDY, Decoding
 from sottovoce.evaluation.transcripts import HeardPiece, Spelling, Transcript
-from sottovoce.evaluation.windows import HOP_FRAMES, OVERLAP_FRAMES, WINDOW_FRAMES, Piece, Window, pieces_of
+from sottovoce.evaluation.windows import HOP_FRAMES, OVERLAP_FRAMES, WINDOW_FRAMES, AudioPiece, Window, pieces_of
 from sottovoce.features import logmel
 from sottovoce.memory import keep_freed_memory
 from sottovoce.model.hardware import Hardware
@@ -54,7 +54,7 @@ class Listener:
     model: Path
     decoding: Decoding = GREEDY
 
-    def __call__(self, pieces: Sequence[Piece]) -> list[HeardPiece]:
+    def __call__(self, pieces: Sequence[AudioPiece]) -> list[HeardPiece]:
         """Return what was heard in each piece."""
         recogniser, decoder = _loaded(self.model, self.decoding)
         return hear(recogniser, pieces, decoder)
@@ -72,7 +72,7 @@ def _loaded(model: Path, decoding: Decoding) -> tuple[Recogniser, Decoder]:
     return recogniser, decoding.open(recogniser.token_set)
 
 
-def hear(recogniser: Recogniser, pieces: Sequence[Piece], decoder: Decoder | None = None) -> list[HeardPiece]:
+def hear(recogniser: Recogniser, pieces: Sequence[AudioPiece], decoder: Decoder | None = None) -> list[HeardPiece]:
     """Return what is heard in each piece, in order; a piece that cannot be read says why.
 
     Raise DataError where the model gives scores that are not finite.
@@ -117,7 +117,7 @@ class _Hearing:
         return HeardPiece(decoder.path(torch.cat(scores)), np.concatenate(frames), self.end)
 
 
-def _read(pieces: Sequence[Piece], heard: Sequence[_Hearing]) -> Iterator[tuple[_Hearing, Window]]:
+def _read(pieces: Sequence[AudioPiece], heard: Sequence[_Hearing]) -> Iterator[tuple[_Hearing, Window]]:
     """Yield the windows of all pieces; note where one ends and why another cannot be read."""
     for piece, hearing in zip(pieces, heard, strict=True):
         try:
