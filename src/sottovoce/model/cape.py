@@ -24,12 +24,12 @@ def centred_positions(outputs: Tensor, longest: int, dtype: torch.dtype) -> Tens
 
 def embed(positions: Tensor, width: int) -> Tensor:
     """Return the embedding (rows, places, width) of positions in seconds."""
-    frequency, phase = _waves(width, positions.dtype, positions.device)
+    frequency, phase = waves(width, positions.dtype, positions.device)
     return torch.addcmul(phase, positions[..., None], frequency).sin_()
 
 
 @functools.cache
-def _waves(width: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def waves(width: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the frequency and the phase of every channel."""
     channel = torch.arange(width, device=device)
     exponent = -2.0 * torch.div(channel, 2, rounding_mode="floor") / width

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - everyone's name for it
 from torch import Tensor, nn
 
-from sottovoce.model.cape import centred_positions, embed
+from sottovoce.model.cape import centred_positions, waves
 from sottovoce.model.encoder import Encoder
 from sottovoce.model.front import PADDING, STRIDE, VARIANCE_FLOOR
 from sottovoce.model.packing import Packing
@@ -27,9 +27,16 @@ def plain(encoder: Encoder) -> nn.Module:
 class _PlainStack(nn.Module):
     """A stack of blocks with padding in every row."""
 
+    frequency: Tensor
+    phase: Tensor
+
     def __init__(self, stack: Stack) -> None:
         super().__init__()
         self.stack = stack
+        # As buffers: a tensor that is made while an exporter follows the network must not stay in the cache of `waves`.
+        frequency, phase = waves(stack.width, stack.output.weight.dtype, stack.output.weight.device)
+        self.register_buffer("frequency", frequency.clone())
+        self.register_buffer("phase", phase.clone())
 
     def forward(self, features: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores (rows, outputs, tokens) and the number of outputs of each row."""
@@ -38,7 +45,8 @@ class _PlainStack(nn.Module):
         outputs = stack.output_count(frames)
         rows, longest, width = heard.shape
         if stack.options.positions != "relative":
-            heard = heard + embed(centred_positions(outputs, longest, heard.dtype), width)
+            positions = centred_positions(outputs, longest, heard.dtype)
+            heard = heard + torch.sin(positions[..., None] * self.frequency + self.phase)
         packing = Packing.kept(outputs, longest)
         x = heard.reshape(rows * longest, width)
         for block in stack.blocks:
