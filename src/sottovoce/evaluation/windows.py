@@ -79,7 +79,6 @@ def pieces_of(path: Path) -> list[AudioPiece]:
             path, first, PIECE_WINDOWS if first != firsts[-1] else None, min(length, seconds - first * _HOP_SECONDS)
         )
         for first in firsts
-        for windows in [None if first == firsts[-1] else PIECE_WINDOWS]
     ]
 
 
