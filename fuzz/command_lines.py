@@ -238,11 +238,11 @@ def named(words: list[str], known: dict[str, list[Any]]) -> str:
     return next(" ".join(words[:size]) for size in (3, 2, 1) if " ".join(words[:size]) in known)
 
 
-def possible(folder: Path, *, quick: bool) -> list[str]:
+def possible(folder: Path, *, quick: bool, only: str) -> list[str]:
     """Return the good command lines whose inputs are there; quick ones are those that need no model."""
     inputs = {line: [word.split("@")[0] for word in line.split() if "../" in word] for line in GOOD}
     found = [line for line, words in inputs.items() if all((folder / word).exists() for word in words)]
-    return [line for line in found if not quick or line.startswith(("data", "config"))]
+    return [line for line in found if line.startswith(only) and (not quick or line.startswith(("data", "config")))]
 
 
 def good(random: Random, known: dict[str, list[Any]], lines: list[str]) -> list[str]:

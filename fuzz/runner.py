@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from fuzz.chosen import Chosen
 from fuzz.command_lines import LONG, OUTPUTS, commands, good, hostile, possible
 from fuzz.damage import companions, damage
 
@@ -60,15 +61,15 @@ class Outcome:
 class Runner:
     """Runs the cases of one seed in a folder of its own, one after another."""
 
-    def __init__(self, folder: Path, inputs: Path, seed: int, *, quick: bool = False) -> None:
+    def __init__(self, folder: Path, chosen: Chosen) -> None:
         """Lay the inputs out, twice: cases work on one copy, and what they change is restored from the other."""
-        self.folder, self._kept, self._seed = folder, folder.with_name(f"{folder.name}-kept"), seed
+        self.folder, self._kept, self._seed = folder, folder.with_name(f"{folder.name}-kept"), chosen.seed
         self._known = commands()
         for place in (self._kept, folder):
             place.mkdir()
-            _lay_out(inputs, place)
+            _lay_out(chosen.inputs, place)
         self._state = _state(folder)
-        self._lines = possible(folder / "out", quick=quick)
+        self._lines = possible(folder / "out", quick=chosen.quick, only=chosen.only)
         gc.freeze()  # forks then share more memory
 
     def run(self, number: int) -> Outcome:

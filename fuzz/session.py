@@ -15,6 +15,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from fuzz.chosen import Chosen
+
 
 def main() -> int:
     """Parse the words, make the inputs, run the cases and print the summary."""
@@ -24,22 +26,24 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--case", type=int, help="only this case, whose output is printed")
     parser.add_argument("--quick", action="store_true", help="only commands that need no trained model")
+    parser.add_argument("--only", default="", help="only command lines that begin with these words, such as privacy")
+    parser.add_argument("--inputs", type=Path, help="keep the inputs in this folder, and use them if they are there")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="sotto-fuzz-"))
     folder.chmod(0o755)
     began = time.monotonic()
     try:
-        prepare = multiprocessing.get_context("spawn").Process(
-            target=_prepare, args=(folder / "inputs", not given.quick)
-        )
-        prepare.start()
-        prepare.join()
-        if prepare.exitcode:
-            return 1
+        inputs = given.inputs.absolute() if given.inputs else folder / "inputs"
+        if not inputs.exists():
+            prepare = multiprocessing.get_context("spawn").Process(target=_prepare, args=(inputs, not given.quick))
+            prepare.start()
+            prepare.join()
+            if prepare.exitcode:
+                return 1
         numbers = range(given.first, given.first + given.cases) if given.case is None else [given.case]
         jobs = 1 if given.case is not None else given.jobs
-        return _run_all(folder, given.seed, numbers, jobs, began, quick=given.quick)
+        return _run_all(folder, numbers, jobs, began, Chosen(inputs, given.seed, given.quick, given.only))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -50,12 +54,13 @@ def _prepare(inputs: Path, runs: bool) -> None:
     make_inputs(inputs, runs=runs)
 
 
-def _run_all(folder: Path, seed: int, numbers: Any, jobs: int, began: float, *, quick: bool) -> int:
+def _run_all(folder: Path, numbers: Any, jobs: int, began: float, chosen: Chosen) -> int:
     context = multiprocessing.get_context("spawn")
     queue: Any = context.SimpleQueue()
+    shares = [list(numbers)[job::jobs] for job in range(jobs)]
     workers = [
-        context.Process(target=_work, args=(folder, seed, list(numbers)[job::jobs], job, quick, queue))
-        for job in range(jobs)
+        context.Process(target=_work, args=(folder / f"worker-{job}", share, chosen, queue))
+        for job, share in enumerate(shares)
     ]
     for worker in workers:
         worker.start()
@@ -79,16 +84,16 @@ def _run_all(folder: Path, seed: int, numbers: Any, jobs: int, began: float, *, 
     for worker in workers:
         worker.join()
     sys.stdout.write(
-        f"seed {seed}: {len(numbers)} cases in {time.monotonic() - began:.0f} s; exit codes {dict(codes)}; "
+        f"seed {chosen.seed}: {len(numbers)} cases in {time.monotonic() - began:.0f} s; exit codes {dict(codes)}; "
     )
     sys.stdout.write(f"findings: {dict(counts) or 'none'}\n")
     return 1 if counts else 0
 
 
-def _work(folder: Path, seed: int, numbers: list[int], job: int, quick: bool, queue: Any) -> None:
-    from fuzz.runner import Runner, load_everything
+def _work(folder: Path, numbers: list[int], chosen: Chosen, queue: Any) -> None:
+    from fuzz.runner import Runner, load_everything  # in a process of its own
 
-    load_everything(quick=quick)
-    runner = Runner(folder / f"worker-{job}", folder / "inputs", seed, quick=quick)
+    load_everything(quick=chosen.quick)
+    runner = Runner(folder, chosen)
     for number in numbers:
         queue.put(runner.run(number))

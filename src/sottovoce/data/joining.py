@@ -10,14 +10,15 @@ from itertools import groupby, islice
 from operator import attrgetter
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sottovoce.data.manifest import Entry, Reason, Rejection
-from sottovoce.errors import ConfigError, expectation
+from sottovoce.errors import ConfigError
 from sottovoce.limits import LARGEST_WHOLE
 from sottovoce.randomness import stream
 
 _PAUSE_SECONDS = (0.05, 0.25)
+_MOST = 10_000  # utterances in one
 
 
 class Joining(BaseModel):
@@ -29,8 +30,8 @@ class Joining(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    least: int = Field(ge=1, le=10_000, description="smallest number of utterances to join")
-    most: int = Field(ge=1, le=10_000, description="largest number of utterances to join")
+    least: int = Field(ge=1, le=_MOST, description="smallest number of utterances to join")
+    most: int = Field(ge=1, le=_MOST, description="largest number of utterances to join")
     times: int = Field(
         1, ge=1, le=1000, description="how many times every utterance is used, with other neighbours each time"
     )
@@ -48,12 +49,10 @@ class Joining(BaseModel):
         try:
             least, most = (int(part) for part in text.split(":"))
             return cls(least=least, most=most, times=times, seed=seed)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = f"{first['loc'][0]}: " if first["loc"] else ""
-            raise ConfigError(f"--concatenate {text[:100]}: {where}{expectation(first['msg'])}.") from None
         except ValueError:
-            raise ConfigError(f"Expected --concatenate LEAST:MOST such as 2:5, not {text[:100]!r}.") from None
+            raise ConfigError(
+                f"Expected --concatenate LEAST:MOST such as 2:5, of at most {_MOST:,}, not {text[:100]!r}."
+            ) from None
 
 
 def join_entries(entries: Iterable[Entry], joining: Joining) -> Iterator[Entry | Rejection]:
