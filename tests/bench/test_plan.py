@@ -9,6 +9,7 @@ def test_a_newer_option_at_its_neutral_value_is_not_in_the_key(monkeypatch):
         layers = [parse_setting(setting) for setting in settings]
         return plan.run_key("central", resolve("quick", *layers), {}, None)
 
+    monkeypatch.setattr(plan, "_NEWER", {})
     with_all = key()
     blocks, option = resolve("quick").config.model.blocks, "model.blocks"
     monkeypatch.setattr(plan, "_NEWER", {option: blocks})
