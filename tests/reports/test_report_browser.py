@@ -1,6 +1,7 @@
 """The page in a real browser: narrow and wide, light and dark, on paper, pointed at, and while a training goes on."""
 
 import base64
+import contextlib
 import fcntl
 import itertools
 import json
@@ -26,6 +27,10 @@ BROWSER = next(
 )
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs a browser: install Debian's chromium")
 WIDTHS, SCHEMES = (390, 1280), ("light", "dark")
+
+
+class ReloadedError(Exception):
+    """The page was loaded again while it was asked for something."""
 
 
 class Browser:
@@ -67,6 +72,8 @@ class Browser:
         os.write(self._write, json.dumps(message).encode() + b"\0")
         for answer in self._answers():
             if answer.get("id") == number:
+                if "navigated" in answer.get("error", {}).get("message", ""):
+                    raise ReloadedError
                 assert "error" not in answer, answer
                 return answer["result"]
             self._note(answer)
@@ -115,14 +122,16 @@ class Browser:
         """Return the value of an expression in the page."""
         return self.ask("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
 
-    def wait_for(self, script: str, seconds: float = 20.0) -> bool:
-        """Wait until an expression in the page is true; return whether it became so."""
+    def settled(self, script: str, seconds: float = 30.0) -> Any:
+        """Return the first value of an expression that is neither null nor false; the page may reload meanwhile."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            if self.measure(script) is True:
-                return True
+            with contextlib.suppress(ReloadedError):
+                value = self.measure(f"document.readyState == 'complete' ? ({script}) : null")
+                if value is not None and value is not False:
+                    return value
             time.sleep(0.05)
-        return False
+        raise AssertionError(f"This did not become true: {script}")
 
     def picture(self, path: Path) -> bytes:
         """Save the whole page as a PNG."""
@@ -306,28 +315,30 @@ def test_without_its_script_the_page_is_whole(browser: Browser, page: Path) -> N
         browser.ask("Emulation.setScriptExecutionDisabled", value=False)
 
 
+PLACE = "document.getElementById('speakers').getBoundingClientRect().top"
+
+
 def test_the_page_of_a_training_reloads_itself_and_keeps_its_place(
     browser: Browser, page: Path, tmp_path: Path
 ) -> None:
-    live, run = tmp_path / "live.html", page.parent / "free"
-    drawn = draw_page([run], live, title="first")
-    write_page(drawn, live, reload_seconds=0.3)
+    live = tmp_path / "live.html"
+    drawn = draw_page([page.parent / "free"], live, title="first")
+    write_page(drawn, live, reload_seconds=1)
     assert not (tmp_path / "live_files").exists()
     browser.show(live, 1280, "light")
-    browser.measure("document.querySelectorAll('#privacy details').forEach(one => { one.open = true })")
-    before = browser.measure(
-        "(s => { s.scrollIntoView(); return s.getBoundingClientRect().top })(document.getElementById('speakers'))"
+    browser.settled(
+        "(document.querySelectorAll('#privacy details').forEach(one => { one.open = true }),"
+        "scrollBy(0, document.getElementById('speakers').getBoundingClientRect().top + 40), true)"
     )
-    write_page(replace(drawn, title="second"), live, reload_seconds=0.3)
-    assert browser.wait_for("document.readyState == 'complete' && document.title == 'second'")
-    assert browser.measure("document.querySelector('#privacy details').open")
-    assert not browser.measure("document.querySelector('#provenance details').open")
-    assert abs(browser.measure("document.getElementById('speakers').getBoundingClientRect().top") - before) < 2
-    write_page(replace(drawn, title="last"), live)
+    before = browser.settled(PLACE)
+    write_page(replace(drawn, title="second"), live, reload_seconds=1)
+    for title in ("second", "last"):
+        assert browser.settled(f"document.title == '{title}'")
+        assert browser.settled("document.querySelector('#privacy details').open")
+        assert browser.settled("!document.querySelector('#provenance details').open")
+        assert abs(browser.settled(PLACE) - before) < 2
+        write_page(replace(drawn, title="last"), live)
     assert (tmp_path / "live_files" / "results.csv").is_file()
-    assert browser.wait_for("document.readyState == 'complete' && document.title == 'last'")
-    assert browser.measure("document.querySelector('#privacy details').open")
-    assert abs(browser.measure("document.getElementById('speakers').getBoundingClientRect().top") - before) < 2
     assert browser.measure("document.body.dataset.reload === undefined && history.state === null")
 
 
