@@ -25,6 +25,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/federated.py
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/transcription.py
 
 # The same federated work under Sottovoce, pfl, Flower and a bare loop; installs the others below build/ (two hours).
 bench-peers: $(VENV)/.ready

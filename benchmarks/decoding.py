@@ -2,9 +2,9 @@
 
     python benchmarks/decoding.py MODEL --train STORE@LIST --choose STORE@LIST --report STORE@LIST
 
-Language models are built from the transcripts of --train, whose speakers the model was trained on. Weights are those with
-the lowest WER on --choose. Printed are WERs on --report, speakers none of whom is in the other two, with 95 % intervals
-by bootstrap over speakers; a gain is the difference to greedy decoding, resampled by the same speakers.
+Language models are built from the transcripts of --train, whose speakers the model was trained on. Weights are those
+with the lowest WER on --choose. Printed are WERs on --report, speakers none of whom is in the other two, with 95 %
+intervals by bootstrap over speakers; a gain is the difference to greedy decoding, resampled by the same speakers.
 """
 
 import argparse

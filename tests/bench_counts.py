@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from sottovoce.bench.intervals import Counts
 from sottovoce.bench.preset import Bench, Size
 from sottovoce.bench.results import RowResult, RunResult, row_result
+from sottovoce.evaluation.intervals import Counts
 from sottovoce.privacy.epsilons import Epsilons
 
 WORDS = 40  # of each speaker

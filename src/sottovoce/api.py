@@ -20,6 +20,7 @@ from sottovoce.data.selection import Selection
 from sottovoce.data.speech import Place, Speech, open_speech
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError
+from sottovoce.evaluation.grouping import groupings
 from sottovoce.evaluation.scores import Breakdown
 from sottovoce.files import make_folder, written_whole
 from sottovoce.model.hardware import Hardware
@@ -207,12 +208,11 @@ def _evaluate_worker(
     progress: Progress,
     result: Path,
 ) -> None:
-    from sottovoce.evaluation.breakdown import group_columns  # noqa: PLC0415 - loads torch
     from sottovoce.evaluation.model import evaluate_population  # noqa: PLC0415 - loads torch
     from sottovoce.model.recogniser import load_recogniser  # noqa: PLC0415 - loads torch
 
     population = open_speech(speech)
-    columns = group_columns(population, by)  # before the model is loaded: a wrong name is found at once
+    columns = groupings(population, by)  # before the model is loaded: a wrong name is found at once
     recogniser = load_recogniser(model, Hardware().open())
     shown = progress if group.leads else no_progress
     breakdown = evaluate_population(

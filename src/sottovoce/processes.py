@@ -138,8 +138,12 @@ def leave_if_unguarded(workers: int) -> None:
         leave(UNGUARDED)
 
 
-def _start_worker(parent: int) -> None:
-    die_with_parent(parent)
+def _start_worker(parent: int | None) -> None:
+    """Begin a worker; without a parent's number, its parent is the server that forked it."""
+    if parent is None:
+        die_with_starter()
+    else:
+        die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     # Decoders print messages about unusual files; relevant ones are raised as errors of the task.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stderr__.fileno() if sys.__stderr__ else 2)
@@ -233,8 +237,12 @@ class Background(Generic[Result]):
         self._thread.join()
 
 
-def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
+def map_ordered(
+    function: Callable[[Task], Result], tasks: Iterable[Task], workers: int, *, torch: bool = False
+) -> Iterator[Result]:
     """Yield function(task) for every task, in the order of the tasks, computed by `workers` processes.
+
+    Workers that need `torch` are forked from a server that has loaded it once (`worker_context`).
 
     Guarantees: only a few tasks per worker are in flight, so memory does not grow with the number of tasks; an error in
     a task is raised here; the workers end with this process. With one worker everything runs in this process.
@@ -246,8 +254,10 @@ def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task], worke
         yield from map(function, tasks)
         return
     leave_if_unguarded(workers)
+    context = worker_context() if torch else multiprocessing.get_context("spawn")
+    forked = isinstance(context, ForkServerContext)
     executor = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=_start_worker, initargs=(os.getpid(),)
+        workers, context, initializer=_start_worker, initargs=(None if forked else os.getpid(),)
     )
     remaining = iter(tasks)
     pending: deque[Future[Result]] = deque()

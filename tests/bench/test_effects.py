@@ -5,13 +5,13 @@ from pydantic import ValidationError
 
 from bench_counts import results, run_result
 from sottovoce.bench.effects import Effect, Series
-from sottovoce.bench.intervals import MeanOverSeeds
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import bench_names, load_bench
 from sottovoce.bench.result_tables import effect_table, footnotes, interval_note, section
 from sottovoce.bench.results import row_result
 from sottovoce.bench.summary import counts_line, summarise, summary_document, summary_section, summary_table
 from sottovoce.bench.verdicts import EffectResult, effect_results, reproduced
+from sottovoce.evaluation.intervals import MeanOverSeeds
 from sottovoce.reports.sections.effect_figures import effects_section
 
 EFFECT = Effect(name="more noise is worse", contrast={"a": 1, "b": -1})

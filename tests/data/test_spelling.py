@@ -16,7 +16,8 @@ from sottovoce.data.spelling import spelt_out, writable
 from sottovoce.data.text import TokenSet
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
-from sottovoce.evaluation.scoring import evaluate, score
+from sottovoce.evaluation.scoring import evaluate
+from sottovoce.evaluation.utterances import score
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.model.transformer_options import TransformerOptions
 

@@ -11,11 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import voice
+from sottovoce.data.corpora import Table
+from sottovoce.data.joining import Joining
+from sottovoce.data.preparation import prepare
 from sottovoce.data.text import TokenSet
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
-from sottovoce.evaluation.scoring import compare, evaluate, score
-from sottovoce.evaluation.transcription import _HOP_SAMPLES, _WINDOW_SAMPLES, _windows, transcribe
+from sottovoce.evaluation.hypotheses import hypothesis_rows
+from sottovoce.evaluation.scoring import evaluate
+from sottovoce.evaluation.transcription import transcribe
+from sottovoce.evaluation.utterances import compare, score
+from sottovoce.evaluation.windows import HOP_SAMPLES, WINDOW_SAMPLES, _windows
 from sottovoce.model.recogniser import Recogniser, load_recogniser
 from sottovoce.model.transformer_options import TransformerOptions
 
@@ -95,13 +101,13 @@ def test_what_is_not_our_model_is_one_clear_error(recogniser, make_store, make_t
 @pytest.mark.parametrize("block", [7_777, 160_000])
 def test_windows_overlap_and_cover_everything(seconds, block):
     samples = np.arange(int(seconds * 16_000), dtype=np.float32)
-    windows = list(_windows(iter(np.split(samples, range(block, len(samples), block)))))
-    assert [first for first, _, _ in windows] == [number * _HOP_SAMPLES for number in range(len(windows))]
-    assert [last for _, _, last in windows] == [False] * (len(windows) - 1) + [True]
-    for first, window, _ in windows:
-        assert window[0] == first
-        assert len(window) <= _WINDOW_SAMPLES
-    assert windows[-1][1][-1] == samples[-1]
+    windows = list(_windows(iter(np.split(samples, range(block, len(samples), block))), 0))
+    assert [window.number for window in windows] == list(range(len(windows)))
+    assert [window.ends for window in windows] == [False] * (len(windows) - 1) + [True]
+    for window in windows:
+        assert window.samples[0] == window.number * HOP_SAMPLES
+        assert len(window.samples) <= WINDOW_SAMPLES
+    assert windows[-1].samples[-1] == samples[-1]
 
 
 def test_a_short_file_is_heard_as_in_evaluation_in_every_format(recogniser, make_store, tmp_path):
@@ -172,6 +178,61 @@ def test_eval_on_the_command_line(recogniser, make_store, tmp_path, sotto):
     both = sotto("eval", tmp_path, store.path, "--workers", 2, "--json").document
     assert both["loss"] == pytest.approx(document["loss"], rel=1e-5)
     assert both["wer"] == document["wer"]
+
+
+def test_eval_of_several_models_on_several_stores(recogniser, make_store, tmp_path, sotto):
+    first, second = make_store({"a": 3, "b": 2, "c": 1}), make_store({"d": 2, "e": 2}, name="other")
+    recogniser.save(tmp_path / "one.safetensors")
+    Recogniser.make(SMALL, TokenSet(("en",))).initialise(1).save(tmp_path / "two.safetensors")
+    models, on = (tmp_path / "one.safetensors", tmp_path / "two.safetensors"), ("--on", first.path, "--on", second.path)
+    out = tmp_path / "hypotheses.jsonl"
+    document = sotto("eval", *models, *on, "--by", "seconds:1.2", "--workers", 1, "--out", out, "--json").document
+    found = [(one["model"], one["store"]) for one in document["evaluations"]]
+    assert found == [(str(model), str(store.path)) for model in models for store in (first, second)]
+    low, high = document["evaluations"][0]["wer_interval"]
+    assert low <= document["evaluations"][0]["wer"] <= high
+    assert [one["on"] for one in document["differences"]] == [str(first.path), str(second.path)]
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert out.stat().st_mode & 0o777 == 0o600
+    for one in document["evaluations"]:
+        own = [row for row in rows if (row["model"], row["store"]) == (one["model"], one["store"])]
+        assert [row["speaker"] for row in own] == sorted(row["speaker"] for row in own)
+        for kind in ("substitutions", "deletions", "insertions"):
+            assert sum(row[kind] for row in own) == one[kind]
+            assert all(row[kind] == [e["error"] + "s" for e in row["errors"]].count(kind) for row in own)
+        assert sum(row["words"] for row in own) == one["words"]
+    table = sotto("eval", *models, *on, "--workers", 1, "--out", tmp_path / "hypotheses.tsv")
+    assert f"two.safetensors minus {models[0]} on {first.path}: " in table.stdout
+    lines = [line.split("\t") for line in (tmp_path / "hypotheses.tsv").read_text().splitlines()]
+    assert len(lines) == 1 + len(rows)
+    assert {len(line) for line in lines} == {len(lines[0])}
+    assert "should end in .tsv or .jsonl" in sotto("eval", *models, *on, "--out", tmp_path / "x.csv").error
+    assert "no speech to evaluate on" in sotto("eval", models[0]).error
+
+
+def test_eval_groups_and_warns_of_speakers_without_a_value(recogniser, tmp_path, make_table, sotto):
+    table = make_table({"a": 2, "b": 1, "c": 1})
+    people = tmp_path / "people.tsv"
+    people.write_text("speaker\tage\tgender\tsex\na\t9\tf\tx\nb\t40\tm\tx\n")
+    store = prepare(Table(file=table, speaker_table=people), tmp_path / "store", workers=1)
+    recogniser.save(tmp_path / "model.safetensors")
+    outcome = sotto("eval", tmp_path, store.path, "--workers", 1)
+    assert "age=(no value)" in outcome.stdout
+    assert "sex=" not in outcome.stdout  # one value tells nobody apart
+    assert "1 speaker without a value for gender: c." in outcome.stderr
+    by_age = sotto("eval", tmp_path, store.path, "--by", "age:18", "--workers", 1, "--json").document
+    assert list(by_age["groups"]["age"]) == ["below 18", "18 and more", "(no value)"]
+    assert by_age["without_value"] == {"age": ["c"]}
+    assert "rising numbers" in sotto("eval", tmp_path, store.path, "--by", "age:x", "--workers", 1).error
+
+
+def test_hypotheses_of_joined_strings_name_their_parts(recogniser, tmp_path, make_table):
+    corpus = Table(file=make_table({"a": 4}))
+    store = prepare(corpus, tmp_path / "joined", joining=Joining(least=2, most=2), workers=1)
+    utterances = evaluate(recogniser, store, np.arange(2), Group())
+    rows = list(hypothesis_rows(store, utterances))
+    assert [len(row["parts"]) for row in rows] == [2, 2]
+    assert all(len(row["reference"].split()) == row["words"] for row in rows)
 
 
 def test_the_size_of_a_model_on_the_command_line(sotto):

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from sottovoce.bench.benchmark import prepare_corpora, run_bench, train_rows
     from sottovoce.bench.demo_story import demo_run, story
     from sottovoce.bench.effects import Effect
-    from sottovoce.bench.intervals import Counts, MeanOverSeeds, estimate
     from sottovoce.bench.plan import BenchRun, Job
     from sottovoce.bench.preset import Bench, Part, Row, RowClaim, Size, bench_names, load_bench
     from sottovoce.bench.published import publish, read_published, write_published
@@ -43,11 +42,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Bench",
     "BenchRun",
-    "Counts",
     "Effect",
     "EffectResult",
     "Job",
-    "MeanOverSeeds",
     "Part",
     "PlanCost",
     "PlanPart",
@@ -63,7 +60,6 @@ __all__ = [
     "describe_runs",
     "document",
     "effect_results",
-    "estimate",
     "load_bench",
     "markdown",
     "plan_cost",
@@ -87,7 +83,6 @@ __getattr__ = lazy_names(
         "bench_plan_costs": "PlanCost plan_cost",
         "demo_story": "demo_run story",
         "effects": "Effect",
-        "intervals": "Counts MeanOverSeeds estimate",
         "plan": "BenchRun Job",
         "preset": "Bench Part Row RowClaim Size bench_names load_bench",
         "published": "publish read_published write_published",

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sottovoce.bench.effects import Effect
-from sottovoce.bench.intervals import estimate
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import load_bench
 from sottovoce.bench.result_tables import effect_paper, effect_value, percent, points
 from sottovoce.bench.results import RowResult
 from sottovoce.bench.verdicts import effect_results, in_words
+from sottovoce.evaluation.intervals import estimate
 
 DEMO = "demo"
 _OWN_DOMAIN = "clean/test"  # the part that is like the seed model's training data

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from sottovoce.bench.intervals import Scale
 from sottovoce.errors import nearest
+from sottovoce.evaluation.intervals import Scale
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 _ROUNDING = 1e-9

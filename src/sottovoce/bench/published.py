@@ -18,13 +18,13 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sottovoce.bench.intervals import Counts
 from sottovoce.bench.locks import Say, silent
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import Row
 from sottovoce.bench.results import RowResult, RunResult, Simulated, row_result
 from sottovoce.bench.row_hashes import content_hashes, described_hash, row_code
 from sottovoce.errors import ConfigError, DataError
+from sottovoce.evaluation.intervals import Counts
 from sottovoce.files import make_folder, written_whole
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.runs.documents import TrainingKind, read_json

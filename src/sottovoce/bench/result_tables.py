@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sottovoce.bench.intervals import MeanOverSeeds
 from sottovoce.bench.machine_notes import machine_notes, machines_of_row
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import Size
 from sottovoce.bench.results import RowResult, Simulated
 from sottovoce.bench.verdicts import EffectResult, effect_results, reproduced
+from sottovoce.evaluation.intervals import MeanOverSeeds
 from sottovoce.privacy.accounting import rounded_up, short_exponents
 from sottovoce.privacy.epsilons import PROTECTS_NOBODY
 from sottovoce.privacy.paper import PaperRow, paper_rows

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from sottovoce.bench.intervals import Counts, MeanOverSeeds, wer_estimate
 from sottovoce.bench.plan import BenchRun, Job, configure
 from sottovoce.bench.preset import Bench, Row, RowClaim, Size
 from sottovoce.bench.run import best_evaluations_of, evaluations_of, is_done
 from sottovoce.config import Config
 from sottovoce.errors import PrivacyError
+from sottovoce.evaluation.intervals import Counts, MeanOverSeeds, wer_estimate
 from sottovoce.privacy.accounting import Spent, account_for
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.mechanism import plain_mechanism

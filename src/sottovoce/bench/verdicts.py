@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sottovoce.bench.effects import Effect
-from sottovoce.bench.intervals import MeanOverSeeds, estimate
 from sottovoce.bench.results import RowResult
+from sottovoce.evaluation.intervals import MeanOverSeeds, estimate
 
 Verdict = Literal["agrees", "disagrees", "cannot tell", "one seed", "not run"]
 Reproduced = Literal["yes", "no", "in part", "cannot tell", "not run", "no effects stated"]

@@ -16,13 +16,13 @@ from sottovoce.version import VERSION
 COMMANDS = (
     (
         "eval",
-        "recognise:evaluate",
-        "Print loss, WER and CER of a model on a store, per speaker and by group. Every utterance counts.",
+        "evaluate:evaluate",
+        "Print loss, WER and CER of models on speech, with intervals, by speaker and by group. Every utterance counts.",
     ),
     (
         "transcribe",
-        "recognise:transcribe",
-        "Print the words spoken in audio files; --json adds the time of every word.",
+        "transcribe:transcribe",
+        "Print the words spoken in audio files as they are recognised; --json adds the time of every word.",
     ),
     ("lm", "lm:app", "Build language models for beam search."),
     (

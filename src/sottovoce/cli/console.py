@@ -33,9 +33,9 @@ def note(message: str) -> None:
     stderr.print(message, soft_wrap=True, markup=False)
 
 
-def counted(number: int, name: str) -> str:
+def counted(number: int, name: str, plural: str | None = None) -> str:
     """Return a number with the name of its things: 1 checkpoint, 2 checkpoints."""
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
+    return f"{number:,} {name if number == 1 else plural or f'{name}s'}"
 
 
 def print_json(document: Any) -> None:

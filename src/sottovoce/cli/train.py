@@ -169,18 +169,24 @@ def _report(run: "Run", resolved: "Resolved", wanted: int, *, max_minutes: float
         print_json({**about, **checkpoint.content(), **scores, **spent})
         return
     wer = checkpoint.best_wer
-    best = "" if wer is None else f", best WER on dev {100 * wer:.2f} % ({run.path / 'best'})"
+    best = "" if wer is None else f", best WER on dev {100 * wer:.2f} % {_best_place(run, checkpoint.step)}"
     if checkpoint.step < wanted:
         note(f"{run.path}: stopped after step {checkpoint.step:,} of {wanted:,}{best}. {_reason(run, max_minutes)}")
     else:
         last = run.path / "last" / "model.safetensors"
         note(f"{run.path}: {counted(checkpoint.step, 'step')}{best}. The last model is {last}.")
     if test is not None:
-        note(f"WER on test, evaluated once: {100 * test.wer:.2f} %.")
+        note(f"WER on test of the last model (step {checkpoint.step:,}), evaluated once: {100 * test.wer:.2f} %.")
     if result is not None and result.guarantee is not None:
         note(f"Guarantee: {short_exponents(result.guarantee)}.")
         if result.epsilon.protects_nobody:
             note(NOBODY_PROTECTED)
+
+
+def _best_place(run: "Run", last: int) -> str:
+    """Say which model the best WER on dev is of; `sotto eval RUN` takes that one."""
+    best = run.best_checkpoint
+    return f"at step {last if best is None else best.step:,} ({run.path / 'best'})"
 
 
 def _reason(run: "Run", max_minutes: float | None) -> str:

@@ -22,7 +22,7 @@ Samples = npt.NDArray[np.float32]
 _MISSING_SECONDS = 0.1  # MP3 headers may be off by a few frames; if more is missing, the file is truncated
 _BLOCK_SAMPLES = 1 << 22  # files are read in blocks, because a header may announce any length or none
 _UNKNOWN_LENGTH = 1 << 36  # the largest length of FLAC; libsndfile reports more if the header has no length
-_RATES_HZ = (4_000, 400_000)
+RATES_HZ = (4_000, 400_000)
 _OGG_LARGEST_PAGE = 65_307
 _OGG_END_OF_STREAM = 4
 # libsndfile corrects a WAV or AIFF header that announces more data than the file holds, and says so in its log.
@@ -50,7 +50,7 @@ def read_audio(
     """Return a file, or `seconds` of it from `start` on, as mono at 16 kHz: one channel or the mean of all."""
     with _faults_of(path), soundfile.SoundFile(path) as file:
         rate = int(file.samplerate)
-        if not _RATES_HZ[0] <= rate <= _RATES_HZ[1]:
+        if not RATES_HZ[0] <= rate <= RATES_HZ[1]:
             raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {rate} samples a second")
         first, announced = round((start or 0.0) * rate), _announced(file)
         wanted = round(seconds * rate) if seconds is not None else max(announced - first, 0) if announced else None
@@ -64,7 +64,7 @@ def read_audio(
             Reason.TRUNCATED_AUDIO,
             f"{path.name}: {len(samples) / rate:.2f} s where {wanted / rate:.2f} s are announced",
         )
-    return _at_16_khz(_mono(samples, channel, path), rate, path)
+    return at_16_khz(_mono(samples, channel, path), rate, path)
 
 
 @contextmanager
@@ -129,7 +129,8 @@ def _mono(samples: Samples, channel: int | None, path: Path) -> Samples:
     return samples[:, channel]
 
 
-def _at_16_khz(samples: Samples, rate: int, path: Path) -> Samples:
+def at_16_khz(samples: Samples, rate: int, path: Path) -> Samples:
+    """Return mono audio at 16 kHz; raise BadAudio where there is none, or where samples are not finite."""
     if samples.size == 0:
         raise BadAudio(Reason.EMPTY_AUDIO, f"{path.name} has no samples")
     if not np.isfinite(samples).all():

@@ -1,61 +1,82 @@
-"""The figures of an evaluation: over all utterances, for each speaker, by group."""
+"""The figures of an evaluation: over all utterances, for each speaker, by group. Nothing here loads torch."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-import pyarrow as pa
 
-from sottovoce.data.population import Population
 from sottovoce.data.store import Store
-from sottovoce.errors import ConfigError
+from sottovoce.evaluation.grouping import Grouping
+from sottovoce.evaluation.intervals import Counts, wer_estimate
 from sottovoce.evaluation.scores import Breakdown, GroupScores, SpeakerScores, SpeakerSummary
-from sottovoce.evaluation.scoring import ScoredUtterance, score
+from sottovoce.evaluation.utterances import ScoredUtterance, score
 
 Key = TypeVar("Key")
 Item = TypeVar("Item")
+Interval = tuple[float, float]
 
-# Columns of an index that tell groups of people or conditions apart, where a corpus has them.
-GROUP_COLUMNS = ("sex", "gender", "age", "accent", "accents", "domain", "language", "subset")
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _WORST = 5
 
 
-def break_down(store: Store, utterances: Sequence[ScoredUtterance], columns: Sequence[str]) -> Breakdown:
-    """Return the figures of scored utterances; `columns` of the store's index are the groups."""
-    index = store.index(list(dict.fromkeys(["speaker", *columns]))).take([utterance.row for utterance in utterances])
-    speakers = index["speaker"].to_pylist()
-    groups = {column: _group_scores(index[column].to_pylist(), speakers, utterances) for column in columns}
+def break_down(store: Store, utterances: Sequence[ScoredUtterance], by: Sequence[Grouping]) -> Breakdown:
+    """Return the figures of scored utterances, also by columns of the store's index."""
+    speakers, labels = _labelled(store, utterances, by)
+    groups = {column: _group_scores(names, order, speakers, utterances) for column, (names, order) in labels.items()}
     return Breakdown(**dict(score(utterances)), speakers=_summary(speakers, utterances), groups=groups)
 
 
-def group_columns(population: Population, wanted: Sequence[str] | None) -> list[str]:
-    """Return the columns to break down by: the wanted ones, or by default those that tell groups apart.
+@dataclass(frozen=True)
+class WerIntervals:
+    """95 % intervals of WER by a bootstrap over speakers; None where there is a single speaker."""
 
-    Raise ConfigError for a column that the store does not have, or that holds lists.
-    """
-    if wanted is None:
-        return default_columns(population)
-    store = population.store
-    present = store.index_columns()
-    for column in wanted:
-        if column not in present:
-            raise ConfigError(f"{store.path} has no column {column!r}. It has: {', '.join(present)}.")
-        if pa.types.is_nested(store.index_schema().field(column).type):
-            raise ConfigError(f"{column!r} holds lists, not single values. Choose another column.")
-    return list(wanted)
+    total: Interval | None
+    groups: Mapping[str, Mapping[str, Interval | None]]  # by column, then by group
 
 
-def default_columns(population: Population) -> list[str]:
-    """Return the columns that tell groups of a population apart.
+def wer_intervals(store: Store, utterances: Sequence[ScoredUtterance], by: Sequence[Grouping]) -> WerIntervals:
+    """Return the intervals of the figures of `break_down`."""
+    speakers, labels = _labelled(store, utterances, by)
+    groups: dict[str, dict[str, Interval | None]] = {}
+    for column, (names, order) in labels.items():
+        people, said = _grouped(names, speakers), _grouped(names, utterances)
+        groups[column] = {name: wer_interval(speaker_counts(people[name], said[name])) for name in order}
+    return WerIntervals(wer_interval(speaker_counts(speakers, utterances)), groups)
 
-    A column in which none of its utterances has a value is left out: others in the store brought it.
-    """
-    present = population.store.index_columns()
-    index = population.store.index([column for column in GROUP_COLUMNS if column in present])
-    own = index.take(population.all_rows())
-    return [column for column in own.column_names if own[column].null_count < len(own)]
+
+def wer_interval(counts: Counts) -> Interval | None:
+    """Return the 95 % interval of a WER, as shares; None where there is a single speaker."""
+    estimate = wer_estimate({0: counts})
+    interval = None if estimate is None else estimate.interval
+    return None if interval is None else (max(interval[0], 0.0) / 100, interval[1] / 100)
+
+
+def speaker_counts(speakers: Sequence[str], utterances: Sequence[ScoredUtterance]) -> Counts:
+    """Return the word errors by speaker, in the order in which they appear."""
+    grouped = _grouped(speakers, utterances).values()
+    words, edits = (
+        np.array([sum(getattr(one, name) for one in own) for own in grouped], np.int64)
+        for name in ("words", "word_edits")
+    )
+    return Counts("evaluation", words, edits)
+
+
+def speakers_of(store: Store, utterances: Sequence[ScoredUtterance]) -> list[str]:
+    """Return the speaker of every utterance."""
+    names: list[str] = store.index(["speaker"]).take([one.row for one in utterances])["speaker"].to_pylist()
+    return names
+
+
+def _labelled(
+    store: Store, utterances: Sequence[ScoredUtterance], by: Sequence[Grouping]
+) -> tuple[list[str], dict[str, tuple[list[str], list[str]]]]:
+    """Return the speaker of every utterance and, by column, its group and all groups in order."""
+    columns = list(dict.fromkeys(["speaker", *(grouping.column for grouping in by)]))
+    index = store.index(columns).take([utterance.row for utterance in utterances])
+    labels = {grouping.column: grouping.labels(index[grouping.column].to_pylist()) for grouping in by}
+    return index["speaker"].to_pylist(), labels
 
 
 def _summary(speakers: Sequence[str], utterances: Sequence[ScoredUtterance]) -> SpeakerSummary:
@@ -76,13 +97,10 @@ def _summary(speakers: Sequence[str], utterances: Sequence[ScoredUtterance]) -> 
 
 
 def _group_scores(
-    values: Sequence[object], speakers: Sequence[str], utterances: Sequence[ScoredUtterance]
+    names: Sequence[str], order: Sequence[str], speakers: Sequence[str], utterances: Sequence[ScoredUtterance]
 ) -> dict[str, GroupScores]:
-    people = _grouped(values, speakers)
-    return {
-        str(value): GroupScores(**dict(score(own)), speakers=len(set(people[value])))
-        for value, own in _grouped(values, utterances).items()
-    }
+    people, own = _grouped(names, speakers), _grouped(names, utterances)
+    return {name: GroupScores(**dict(score(own[name])), speakers=len(set(people[name]))) for name in order}
 
 
 def _grouped(keys: Sequence[Key], items: Sequence[Item]) -> dict[Key, list[Item]]:

@@ -7,11 +7,13 @@ from pathlib import Path
 from sottovoce.data.population import Population
 from sottovoce.data.speech import Place, Speech, open_speech
 from sottovoce.distributed import Group
-from sottovoce.evaluation.breakdown import break_down, group_columns
+from sottovoce.evaluation.breakdown import break_down
 from sottovoce.evaluation.decoding import GREEDY, Decoding
+from sottovoce.evaluation.grouping import Grouping, groupings
 from sottovoce.evaluation.scores import Breakdown
 from sottovoce.evaluation.scoring import evaluate
-from sottovoce.evaluation.transcription import Transcript, transcribe
+from sottovoce.evaluation.transcription import transcribe
+from sottovoce.evaluation.transcripts import Transcript
 from sottovoce.model.hardware import Hardware
 from sottovoce.model.recogniser import Recogniser, load_recogniser
 from sottovoce.processes import Progress, no_progress
@@ -44,7 +46,7 @@ class Model:
         Example: `sv.load("runs/digits").evaluate("stores/digits@heldout.txt", by=["sex"]).wer`
         """
         population = open_speech(speech)
-        columns = group_columns(population, by)
+        columns = groupings(population, by)
         return evaluate_population(
             self.recogniser, population, columns, batch_seconds=batch_seconds, decoding=decoding, progress=progress
         )
@@ -58,7 +60,7 @@ def load(path: Place, *, hardware: Hardware | None = None) -> Model:
 def evaluate_population(
     recogniser: Recogniser,
     population: Population,
-    columns: Sequence[str],
+    by: Sequence[Grouping],
     *,
     batch_seconds: float = 120.0,
     decoding: Decoding = GREEDY,
@@ -75,4 +77,4 @@ def evaluate_population(
         decoding=decoding,
         progress=progress,
     )
-    return break_down(population.store, utterances, columns)
+    return break_down(population.store, utterances, by)

@@ -1,15 +1,13 @@
 """Recognising the utterances of a store, and counting the errors. Every utterance counts.
 
-Decoding is greedy unless `decoding` says otherwise; jiwer counts the edits. No utterance is dropped for its length: an
-utterance longer than a batch is a batch of its own. Nor for its letters: where a text has characters that the model
-cannot write, errors are counted against the full text (`Store.full_references`); the loss is that of the rest.
+Decoding is greedy unless `decoding` says otherwise. No utterance is dropped for its length: an utterance longer than a
+batch is a batch of its own. Nor for its letters: where a text has characters that the model cannot write, errors are
+counted against the full text (`Store.full_references`); the loss is that of the rest.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-import jiwer
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -20,39 +18,12 @@ from sottovoce.distributed import Group
 from sottovoce.errors import DataError
 from sottovoce.evaluation.decoder import Decoder
 from sottovoce.evaluation.decoding import GREEDY, Decoding
-from sottovoce.evaluation.scores import Scores
+from sottovoce.evaluation.utterances import ScoredUtterance, compare
 from sottovoce.model.ctc import ctc_loss
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.processes import Progress, no_progress
 
 Rows = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class ScoredUtterance:
-    """The text that the model recognised in one utterance, and its errors."""
-
-    row: int
-    loss: float
-    reference: str
-    hypothesis: str
-    word_edits: int
-    words: int
-    character_edits: int
-    characters: int
-
-
-def score(utterances: Sequence[ScoredUtterance]) -> Scores:
-    """Return the corpus figures of some utterances."""
-    words = sum(utterance.words for utterance in utterances)
-    return Scores(
-        utterances=len(utterances),
-        loss=float(np.mean([utterance.loss for utterance in utterances])),
-        wer=sum(utterance.word_edits for utterance in utterances) / words,
-        cer=sum(utterance.character_edits for utterance in utterances)
-        / sum(utterance.characters for utterance in utterances),
-        words=words,
-    )
 
 
 def evaluate(
@@ -100,18 +71,3 @@ def _recognise(recogniser: Recogniser, store: Store, rows: Rows, decoder: Decode
     for place, row in enumerate(map(int, rows)):
         reference = store.full_references.get(row) or recogniser.token_set.decode(store.tokens_of(row))
         yield compare(row, losses[place], reference, recogniser.token_set.decode(decoded[place]))
-
-
-def compare(row: int, loss: float, reference: str, hypothesis: str) -> ScoredUtterance:
-    """Count the edits between reference and hypothesis, in words and in characters."""
-    words, characters = jiwer.process_words(reference, hypothesis), jiwer.process_characters(reference, hypothesis)
-    return ScoredUtterance(
-        row=row,
-        loss=loss,
-        reference=reference,
-        hypothesis=hypothesis,
-        word_edits=words.substitutions + words.deletions + words.insertions,
-        words=words.hits + words.substitutions + words.deletions,
-        character_edits=characters.substitutions + characters.deletions + characters.insertions,
-        characters=characters.hits + characters.substitutions + characters.deletions,
-    )

@@ -1,147 +1,151 @@
 """Text from audio files of any length, format and rate, with the time of every word.
 
-A file is read in blocks and recognised in windows of 18 s that overlap by 3 s. Of every window the outputs in the
-middle are kept, so that every output has context before and after it. Memory does not grow with the length of the file.
-A file that fits into one window is recognised as a whole, exactly as in evaluation. Beam search decodes the outputs
-that are kept, not window by window.
+A file is read in windows (`windows.py`). Of every window the outputs in the middle are kept, so that every output has
+context before and after it. Windows of one or several files are computed in batches of similar length; the scores of a
+window do not depend on the others of its batch. A file that fits into one window is recognised exactly as in
+evaluation.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import soundfile
-import soxr
 import torch
 from torch import Tensor
 
-from sottovoce.data.text import BLANK_ID, BOUNDARY_ID
+from sottovoce.data.batching import Batching, by_length
 from sottovoce.errors import DataError
 from sottovoce.evaluation.decoder import Decoder, GreedyDecoder
+from sottovoce.evaluation.decoding import GREEDY, Decoding
+from sottovoce.evaluation.transcripts import HeardPiece, Spelling, Transcript
+from sottovoce.evaluation.windows import HOP_FRAMES, OVERLAP_FRAMES, WINDOW_FRAMES, Piece, Window, pieces_of
 from sottovoce.features import logmel
-from sottovoce.model.recogniser import Recogniser
+from sottovoce.memory import keep_freed_memory
+from sottovoce.model.hardware import Hardware
+from sottovoce.model.recogniser import Recogniser, load_recogniser
 
-Samples = npt.NDArray[np.float32]
-
-WINDOW_FRAMES = 1800
-OVERLAP_FRAMES = 300
-_BLOCK_SECONDS = 10
-_WINDOW_SAMPLES = (WINDOW_FRAMES - 1) * logmel.STRIDE_SAMPLES + logmel.WINDOW_SAMPLES
-_HOP_SAMPLES = (WINDOW_FRAMES - OVERLAP_FRAMES) * logmel.STRIDE_SAMPLES
+BATCH_SECONDS = 60.0  # of windows that are computed together; longer batches are no faster
+_GREEDY = GreedyDecoder()
 
 
-@dataclass(frozen=True)
-class Word:
-    """A word and its time in the file, in seconds."""
-
-    word: str
-    start: float
-    end: float
-
-
-@dataclass(frozen=True)
-class Transcript:
-    """The words of one audio file."""
-
-    file: str
-    seconds: float
-    words: list[Word]
-
-    @property
-    def text(self) -> str:
-        """The words in one line."""
-        return " ".join(word.word for word in self.words)
-
-
-def transcribe(recogniser: Recogniser, path: Path, decoder: Decoder | None = None) -> Transcript:
+def transcribe(recogniser: Recogniser, path: Path, decoder: Decoder = _GREEDY) -> Transcript:
     """Return the words spoken in a file; raise DataError where it is not audio."""
+    heard = []
+    for piece in pieces_of(path):
+        heard += hear(recogniser, [piece], decoder)
+        if (error := heard[-1].error) is not None:
+            raise DataError(error)
+    return spelling_of(recogniser).transcript(str(path), heard)
+
+
+def spelling_of(recogniser: Recogniser) -> Spelling:
+    """Return what is needed to write down what a model has heard."""
+    return Spelling(recogniser.token_set.tokens, recogniser.encoder.output_stride)
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A model at a place, for one process after another: each loads it once. It computes with a single thread."""
+
+    model: Path
+    decoding: Decoding = GREEDY
+
+    def __call__(self, pieces: Sequence[Piece]) -> list[HeardPiece]:
+        """Return what was heard in each piece."""
+        return hear(_loaded(self.model), pieces, _opened(self.model, self.decoding))
+
+    def spelling(self, _: object = None) -> Spelling:
+        """Return what is needed to write it down."""
+        return spelling_of(_loaded(self.model))
+
+
+@lru_cache(maxsize=1)
+def _loaded(model: Path) -> Recogniser:
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    return load_recogniser(model, Hardware().open())
+
+
+@lru_cache(maxsize=1)
+def _opened(model: Path, decoding: Decoding) -> Decoder:
+    return decoding.open(_loaded(model).token_set)
+
+
+def hear(recogniser: Recogniser, pieces: Sequence[Piece], decoder: Decoder = _GREEDY) -> list[HeardPiece]:
+    """Return what is heard in each piece, in order; a piece that cannot be read says why.
+
+    Raise DataError where the model gives scores that are not finite.
+    """
     recogniser.encoder.eval()
-    stride = recogniser.encoder.output_stride
-    spoken: list[tuple[int, int]] = []  # (frame, token), repeats and blanks removed
-    previous = BLANK_ID
-    place = 0
-    heard = _Heard()
-    if not path.is_file():
-        raise DataError(f"{path} cannot be read: there is no such file. Check the path.")
-    try:
-        for tokens in (decoder or GreedyDecoder()).paths(_kept_scores(recogniser, path, heard)):
-            for token in tokens.tolist():
-                if token not in (previous, BLANK_ID):
-                    spoken.append((place * stride, token))
-                previous, place = token, place + 1
-    except (soundfile.SoundFileError, OSError) as error:
-        reason = getattr(error, "error_string", None) or str(error)  # libsndfile's own words, without the path
-        raise DataError(f"{path} cannot be read: {' '.join(reason.split()).rstrip('.')}. Give an audio file.") from None
-    return Transcript(str(path), heard.seconds, _words(spoken, recogniser.token_set.tokens, stride))
+    heard = [_Hearing() for _ in pieces]
+    waiting: list[tuple[_Hearing, Window]] = []
+    for hearing, window in _read(pieces, heard):
+        waiting.append((hearing, window))
+        if sum(len(window.samples) for _, window in waiting) >= BATCH_SECONDS * logmel.SAMPLE_RATE_HZ:
+            _listen(recogniser, waiting)
+            waiting = []
+    _listen(recogniser, waiting)
+    return [hearing.result(decoder) for hearing in heard]
 
 
-@dataclass
-class _Heard:
-    """How much of a file has been read."""
+class _Hearing:
+    """What has been heard of one piece so far."""
 
-    seconds: float = 0.0
+    def __init__(self) -> None:
+        self.kept: dict[
+            int, tuple[Tensor, npt.NDArray[np.int64]]
+        ] = {}  # by window: the scores of its kept outputs, and their frames
+        self.end = 0
+        self.error: str | None = None
 
+    def keep(self, window: Window, scores: Tensor, stride: int) -> None:
+        """Keep the outputs of a window that neither neighbour has more context for."""
+        begin = 0 if window.number == 0 else math.ceil(OVERLAP_FRAMES / 2 / stride)
+        end = len(scores) if window.ends else math.ceil((WINDOW_FRAMES - OVERLAP_FRAMES / 2) / stride)
+        kept = scores[begin:end]
+        if not bool(torch.isfinite(kept).all()):
+            raise DataError("The model's scores are not finite numbers: its parameters are damaged. Use another model.")
+        places = np.arange(begin, begin + len(kept))
+        self.kept[window.number] = kept, window.number * HOP_FRAMES + stride * places
 
-def _kept_scores(recogniser: Recogniser, path: Path, heard: _Heard) -> Iterator[Tensor]:
-    """Yield the scores of a file's outputs one after another, window by window; windows overlap, outputs do not."""
-    stride = recogniser.encoder.output_stride
-    for first, window, ends in _windows(_blocks(path)):
-        scores = _listen(recogniser, window)
-        begin = 0 if first == 0 else math.ceil(OVERLAP_FRAMES / 2 / stride)
-        end = len(scores) if ends else math.ceil((WINDOW_FRAMES - OVERLAP_FRAMES / 2) / stride)
-        heard.seconds = (first + len(window)) / logmel.SAMPLE_RATE_HZ
-        yield scores[begin:end]
-
-
-def _blocks(path: Path) -> Iterator[Samples]:
-    """Yield the file piece by piece, as mono at 16 kHz."""
-    with soundfile.SoundFile(path) as file:
-        rate = int(file.samplerate)
-        resampler = None if rate == logmel.SAMPLE_RATE_HZ else soxr.ResampleStream(rate, logmel.SAMPLE_RATE_HZ, 1)
-        while len(block := file.read(_BLOCK_SECONDS * rate, dtype="float32", always_2d=True)):
-            mono = block.mean(axis=1, dtype=np.float32)
-            yield mono if resampler is None else resampler.resample_chunk(mono)
-        if resampler is not None:
-            yield resampler.resample_chunk(np.zeros(0, dtype=np.float32), last=True)
-
-
-def _windows(blocks: Iterator[Samples]) -> Iterator[tuple[int, Samples, bool]]:
-    """Yield (first sample, samples, whether it is the last) of every window; neighbours overlap."""
-    held = np.zeros(0, dtype=np.float32)
-    first = 0
-    for block in blocks:
-        held = np.concatenate([held, block])
-        while len(held) > _WINDOW_SAMPLES:  # more follows, so this window is not the last
-            yield first, held[:_WINDOW_SAMPLES], False
-            held, first = held[_HOP_SAMPLES:], first + _HOP_SAMPLES
-    if len(held):
-        yield first, held, True
+    def result(self, decoder: Decoder) -> HeardPiece:
+        """Return the best path."""
+        none = np.zeros(0, np.int64)
+        if self.error is not None or not self.kept:
+            return HeardPiece(none, none, self.end, self.error)
+        scores, frames = zip(*(self.kept[number] for number in sorted(self.kept)), strict=True)
+        return HeardPiece(decoder.path(torch.cat(scores)), np.concatenate(frames), self.end)
 
 
-def _listen(recogniser: Recogniser, samples: Samples) -> Tensor:
-    """Return the scores of every output of a window."""
-    features = torch.from_numpy(logmel.features(samples).astype(np.float32))
-    if len(features) == 0:
-        return torch.zeros(0, len(recogniser.token_set.tokens))
-    device = recogniser.flat.theta.device
-    with torch.inference_mode():
-        scores, _ = recogniser.encoder(features[None].to(device), torch.tensor([len(features)], device=device))
-    first: Tensor = scores[0]
-    return first
+def _read(pieces: Sequence[Piece], heard: Sequence[_Hearing]) -> Iterator[tuple[_Hearing, Window]]:
+    """Yield the windows of all pieces; note where one ends and why another cannot be read."""
+    for piece, hearing in zip(pieces, heard, strict=True):
+        try:
+            for window in piece.read():
+                hearing.end = window.end
+                yield hearing, window
+        except DataError as error:
+            hearing.error = str(error)
 
 
-def _words(spoken: list[tuple[int, int]], tokens: tuple[str, ...], stride: int) -> list[Word]:
-    """Cut tokens into words at the boundaries."""
-    words: list[Word] = []
-    letters: list[tuple[int, int]] = []
-    for place, token in [*spoken, (0, BOUNDARY_ID)]:
-        if token != BOUNDARY_ID:
-            letters.append((place, token))
-        elif letters:
-            start, end = (frame / logmel.FRAMES_PER_SECOND for frame in (letters[0][0], letters[-1][0] + stride))
-            words.append(Word("".join(tokens[letter] for _, letter in letters), round(start, 2), round(end, 2)))
-            letters = []
-    return words
+def _listen(recogniser: Recogniser, waiting: Sequence[tuple[_Hearing, Window]]) -> None:
+    """Compute the scores of windows, in batches of similar length."""
+    features = [logmel.features(window.samples) for _, window in waiting]
+    frames = np.array([len(one) for one in features], np.int64)
+    rows = np.flatnonzero(frames)  # a window shorter than a frame has none
+    planned = by_length(rows, frames[rows], Batching(seconds=BATCH_SECONDS))
+    pads, device = recogniser.encoder.computes_padding, recogniser.flat.theta.device
+    for batch in [micro for one in planned for micro in (one.micro if pads else [one.rows])]:
+        padded = np.zeros((len(batch), int(frames[batch].max()), logmel.BINS), np.float16)
+        for place, row in enumerate(batch):
+            padded[place, : frames[row]] = features[row]
+        with torch.inference_mode():
+            lengths = torch.from_numpy(frames[batch]).to(device)
+            scores, outputs = recogniser.encoder(torch.from_numpy(padded).float().to(device), lengths)
+        for place, row in enumerate(batch):
+            hearing, window = waiting[row]
+            hearing.keep(window, scores[place, : int(outputs[place])], recogniser.encoder.output_stride)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
-from sottovoce.evaluation.breakdown import break_down, default_columns
+from sottovoce.evaluation.breakdown import break_down
+from sottovoce.evaluation.grouping import EveryValue, default_columns
 from sottovoce.evaluation.scoring import evaluate
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.runs.documents import Evaluation, Evaluations
@@ -41,5 +42,5 @@ def record_evaluations(
 def _evaluate(steps: int, recogniser: Recogniser, population: Population, group: Group) -> Evaluation:
     store = population.store
     utterances = evaluate(recogniser, store, population.all_rows(), group)
-    breakdown = break_down(store, utterances, default_columns(population))
+    breakdown = break_down(store, utterances, [EveryValue(column) for column in default_columns(population)])
     return Evaluation(steps=steps, population=population.hash, **dict(breakdown))

@@ -27,7 +27,8 @@ from sottovoce.config import Config, Resolved
 from sottovoce.data.population import Population
 from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError, DataError
-from sottovoce.evaluation.scoring import evaluate, score
+from sottovoce.evaluation.scoring import evaluate
+from sottovoce.evaluation.utterances import score
 from sottovoce.files import folder_if_used, only_writer, sha256_of
 from sottovoce.model.recogniser import Recogniser, load_recogniser, model_path
 from sottovoce.model.roles import Trainable

@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from sottovoce.bench.effects import Series
-from sottovoce.bench.intervals import MeanOverSeeds
 from sottovoce.bench.preset import Size
 from sottovoce.bench.result_tables import EFFECT_HEADER, effect_table, interval_note
 from sottovoce.bench.results import RowResult
 from sottovoce.bench.verdicts import EffectResult, effect_results
+from sottovoce.evaluation.intervals import MeanOverSeeds
 from sottovoce.reports.drawing.charts import INK, WIDE, LegendEntry, Panel, Picture, log_axis, make_picture
 from sottovoce.reports.drawing.elements import (
     CaptionedFigure,

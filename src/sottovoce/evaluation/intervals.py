@@ -13,7 +13,7 @@ of freedom, so the half-width is a quantile of A t(K - 1) + B t(n - 1), where A^
 Behrens-Fisher solution. It is Student's t where one part is 0, and it covers at least as often as it says otherwise,
 which the usual approximation (Satterthwaite, Welch) does not with two or three seeds.
 
-Measured with 800 simulations each (tests/bench/test_intervals.py: word errors of 40 and 200 speakers; effects of seeds
+Measured with 800 simulations each (test_intervals.py: word errors of 40 and 200 speakers; effects of seeds
 on the mean from none to four times those of speakers; an interaction of 0.3 and 2 times the speakers' effect): the 95 %
 interval covers in 95.2 to 99.5 % of cases with 2 seeds, in 95.2 to 98.4 % with 3, in 94.1 to 97.1 % with 5. It covers
 most where 2 seeds hardly differ, and is then wider than it need be. Satterthwaite's covers in 87 % of cases with 2

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from bench_counts import counts
-from sottovoce.bench.intervals import Counts, estimate, half_width, wer_estimate
+from sottovoce.evaluation.intervals import Counts, estimate, half_width, wer_estimate
 
 
 def one_set(words, edits, part="test"):
