@@ -96,6 +96,8 @@ def evaluate(
         _print_alone(results[0])
     else:
         _print_together(results, parts)
+    if decoding != GREEDY:
+        note(f"Decoding: {decoding.about}.")
     for part in parts:
         _print_notes(part)
 
@@ -118,6 +120,7 @@ def _document(result: "ModelOnSpeech") -> dict[str, Any]:
         **model,
         "store": str(part.selection.store),
         "speakers_file": None if part.selection.speakers is None else str(part.selection.speakers),
+        "decoding": decoding.document(),
         **figures,
         "wer_interval": intervals.total,
         **{name: sum(getattr(one, name) for one in result.utterances) for name in _KINDS},

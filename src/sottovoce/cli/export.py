@@ -21,7 +21,12 @@ _FORMS: "dict[str, tuple[Format, str]]" = {
 
 
 def export(
-    checkpoint: Checkpoint,
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CHECKPOINT", help="A model.safetensors, a checkpoint's folder or a run's folder (its best model)."
+        ),
+    ],
     to: Annotated[str, typer.Option("--to", help="onnx, torchscript or safetensors.")],
     out: Annotated[Path, typer.Option("--out", help="The file to write.")],
 ) -> None:

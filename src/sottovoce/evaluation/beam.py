@@ -6,7 +6,7 @@ KenLM, which the library holds, computes the language model. It gives log10 prob
 import contextlib
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ from torch import Tensor
 
 from sottovoce.data.text import BLANK_ID, BOUNDARY, BOUNDARY_ID, TokenSet
 from sottovoce.errors import DataError
-from sottovoce.evaluation import decoder
+from sottovoce.evaluation.decoder import BestPath, Decoder
 from sottovoce.evaluation.decoding import Decoding
 from sottovoce.evaluation.kneser_ney import UNKNOWN
 from sottovoce.evaluation.language_model import LanguageModelFile
@@ -44,7 +44,7 @@ Scores = npt.NDArray[np.float32]
 Spelling = tuple[int, ...]
 
 
-class BeamDecoder(decoder.Decoder):
+class BeamDecoder(Decoder):
     """A beam search; see `Decoding` for what it maximises."""
 
     def __init__(self, options: Decoding, token_set: TokenSet, language_model: LanguageModelFile | None) -> None:
@@ -68,23 +68,18 @@ class BeamDecoder(decoder.Decoder):
             else _word_search(options, weight, lm, list(spelt), self._tokens, tokens_scored=level == "character")
         )
 
-    def path(self, scores: Tensor) -> decoder.Path:
-        """Return the path of the best hypothesis."""
-        return np.concatenate([np.zeros(0, dtype=np.int64), *self.paths([scores])])
+    def path(self, scores: Tensor) -> BestPath:
+        """Return the path of the best hypothesis; a long recording is cut in pauses, where sentences end and begin."""
+        rest, found = _log_probs(scores), [np.zeros(0, dtype=np.int64)]
+        while len(rest) > _PIECE_OUTPUTS:
+            cut = _pause(rest[:_PIECE_OUTPUTS].argmax(axis=1))
+            found.append(self._decoded(rest[:cut]))
+            rest = rest[cut:]
+        if len(rest):
+            found.append(self._decoded(rest))
+        return np.concatenate(found)
 
-    def paths(self, pieces: Iterable[Tensor]) -> Iterator[decoder.Path]:
-        """Decode what has come whenever it is long enough, up to a pause: there a sentence ends and the next begins."""
-        held: Scores = np.zeros((0, self._tokens), dtype=np.float32)
-        for piece in pieces:
-            held = np.concatenate([held, _log_probs(piece)])
-            while len(held) > _PIECE_OUTPUTS:
-                cut = _pause(held[:_PIECE_OUTPUTS].argmax(axis=1))
-                yield self._decoded(held[:cut])
-                held = held[cut:]
-        if len(held):
-            yield self._decoded(held)
-
-    def _decoded(self, log_probs: Scores) -> decoder.Path:
+    def _decoded(self, log_probs: Scores) -> BestPath:
         # The library takes a boundary at the very beginning for a part of what came before. A blank before it makes
         # it a token like any other, which the language model expects.
         first = np.full((1, self._tokens), _IMPOSSIBLE, dtype=np.float32)

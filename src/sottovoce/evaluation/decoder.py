@@ -3,7 +3,6 @@
 A path gives the text, once repeats and blanks are removed, and the time of every token.
 """
 
-from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 import numpy as np
@@ -12,18 +11,14 @@ from torch import Tensor
 
 from sottovoce.data.text import BLANK_ID
 
-Path = npt.NDArray[np.int64]
+BestPath = npt.NDArray[np.int64]
 
 
 class Decoder:
     """Finds the best path through the scores (outputs, tokens) of an utterance."""
 
-    def path(self, scores: Tensor) -> Path:
+    def path(self, scores: Tensor) -> BestPath:
         """Return the token of every output; 0 is the blank."""
-        raise NotImplementedError
-
-    def paths(self, pieces: Iterable[Tensor]) -> Iterator[Path]:
-        """Yield the path of a recording of any length piece by piece, as its scores come; memory stays bounded."""
         raise NotImplementedError
 
     def decode(self, scores: Tensor, outputs: Tensor) -> list[list[int]]:
@@ -35,16 +30,12 @@ class Decoder:
 class GreedyDecoder(Decoder):
     """Takes the best token of every output, whatever comes before and after it."""
 
-    def path(self, scores: Tensor) -> Path:
+    def path(self, scores: Tensor) -> BestPath:
         """Return the best token of every output."""
-        best: Path = scores.argmax(dim=-1).cpu().numpy()
+        best: BestPath = scores.argmax(dim=-1).cpu().numpy()
         return best
 
-    def paths(self, pieces: Iterable[Tensor]) -> Iterator[Path]:
-        """Yield the path of every piece."""
-        return map(self.path, pieces)
 
-
-def tokens_of(path: Path) -> list[int]:
+def tokens_of(path: BestPath) -> list[int]:
     """Return the tokens of a path, repeats and blanks removed."""
     return [token for token, _ in groupby(path.tolist()) if token != BLANK_ID]

@@ -10,7 +10,7 @@ texts to its words. A language model of characters, or none, leaves spelling fre
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -40,6 +40,19 @@ class Decoding(BaseModel):
     lm_weight: float = Field(0.5, ge=0, le=MAX_WEIGHT, description="weight of the language model's log-probability")
     word_score: float = Field(0.0, ge=-MAX_WEIGHT, le=MAX_WEIGHT, description="what every word adds to the score")
     beam: int = Field(50, ge=1, le=MAX_BEAM, description="hypotheses that are kept after every output")
+
+    @property
+    def about(self) -> str:
+        """How texts are found, in a few words."""
+        if self.decoder == "greedy":
+            return "greedy"
+        used = [f"{name} {path}" for name, path in (("language model", self.lm), ("lexicon", self.lexicon)) if path]
+        weights = f"lm_weight {self.lm_weight:g}, " if self.lm is not None else ""
+        return ", ".join(["beam search", *used, f"{weights}word_score {self.word_score:g}, beam {self.beam}"])
+
+    def document(self) -> dict[str, Any]:
+        """Return what was used, for --json."""
+        return {"decoder": "greedy"} if self.decoder == "greedy" else self.model_dump(mode="json")
 
     def check(self) -> LanguageModelFile | None:
         """Raise ConfigError or DataError where these options cannot be used; return the language model, if any."""
