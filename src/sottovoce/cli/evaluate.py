@@ -88,7 +88,7 @@ def evaluate(
         written = write_hypotheses(out, chain.from_iterable(result.rows() for result in results))
         note(f"{out} has {counted(written, 'hypothesis', 'hypotheses')} with their errors. Only you can read it.")
     if as_json:
-        documents = [{**_document(result), **_decoded(decoding)} for result in results]
+        documents = [_document(result, decoding) for result in results]
         alone = on is None and len(models) == 1
         print_json(documents[0] if alone else {"evaluations": documents, "differences": _differences(results, parts)})
         return
@@ -102,12 +102,7 @@ def evaluate(
         _print_notes(part)
 
 
-def _decoded(decoding: Decoding) -> dict[str, Any]:
-    """Return how texts were found, for --json; nothing for greedy decoding, which is the rule."""
-    return {} if decoding == GREEDY else {"decoding": decoding.model_dump(mode="json")}
-
-
-def _document(result: "ModelOnSpeech") -> dict[str, Any]:
+def _document(result: "ModelOnSpeech", decoding: Decoding) -> dict[str, Any]:
     """Return everything that is known of a model on some speech."""
     breakdown, intervals, part = result.breakdown, result.intervals, result.speech
     figures = breakdown.model_dump()

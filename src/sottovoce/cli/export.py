@@ -21,12 +21,7 @@ _FORMS: "dict[str, tuple[Format, str]]" = {
 
 
 def export(
-    checkpoint: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CHECKPOINT", help="A model.safetensors, a checkpoint's folder or a run's folder (its best model)."
-        ),
-    ],
+    checkpoint: Checkpoint,
     to: Annotated[str, typer.Option("--to", help="onnx, torchscript or safetensors.")],
     out: Annotated[Path, typer.Option("--out", help="The file to write.")],
 ) -> None:
