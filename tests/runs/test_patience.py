@@ -114,3 +114,13 @@ def test_dev_ends_a_private_run_only_where_it_is_stated_to_be_public(data, tmp_p
     no_noise = ("privacy.sigma_dp=0", "privacy.accept=[]")  # nothing to protect, so nothing to state
     assert run(words("open", *no_noise)).returncode == 0
     assert json.loads((tmp_path / "open" / "result.json").read_text())["steps"] == 3
+
+
+def test_a_run_of_more_than_a_day_says_so_at_its_start(data, tmp_path):
+    settings = (*CENTRAL, "central.steps=100000000", "central.evaluate_every=6", "central.patience=1")
+    finished = run(command_line("central", tmp_path / "long", data, settings, 1))
+    assert finished.returncode == 0, finished.stderr
+    (line,) = [line for line in finished.stderr.splitlines() if line.startswith("At this pace the run takes")]
+    assert "days" in line
+    assert "99,999,995 steps of" in line
+    assert "central.max_minutes" in line
