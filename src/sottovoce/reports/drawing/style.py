@@ -33,10 +33,12 @@ h3 { font-size: 1.02rem; margin: 1.6rem 0 0.4rem; }
 p, ul, ol { max-width: 44rem; margin: 0 0 1rem; }
 .lead { font-size: 1.15rem; line-height: 1.55; }
 section { margin-top: 3.6rem; padding-top: 1.6rem; border-top: 1px solid var(--line); }
+main > section:first-child { margin-top: 1.4rem; }
 a { color: var(--accent); text-underline-offset: 0.15em; }
 nav { margin-top: 1.6rem; font-size: 0.9rem; line-height: 1.9; }
 nav a { margin-right: 1.1rem; text-decoration: none; white-space: nowrap; }
 nav a:hover { text-decoration: underline; }
+@media (min-width: 40.01rem) { nav.scroll { background: none; } }
 code { font: 0.88em ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace; }
 .scroll { overflow-x: auto; margin: 1.2rem 0 0.6rem; max-width: 100%; -webkit-overflow-scrolling: touch;
   background: linear-gradient(to right, var(--paper) 40%, transparent) left / 2.5rem 100% no-repeat local,
