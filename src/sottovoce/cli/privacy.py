@@ -399,6 +399,9 @@ def verify(run: Run, as_json: AsJson = False) -> None:
 def explain(
     run: Run,
     out: Annotated[Path | None, typer.Option(help="Write the statement to this file instead of printing it.")] = None,
+    lm: Annotated[
+        Path | None, typer.Option("--lm", help="A language model that is used with the model, to say if it is covered.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the privacy statement of a run: unit, adjacency, mechanism, epsilon, attacks, and what is not covered.
@@ -414,7 +417,7 @@ def explain(
     if out is not None:
         require_target(out)
     account = verified_account(run)
-    text = statement(account)
+    text = statement(account, [] if lm is None else _about_language_model(lm))
     if out is not None:
         with written_whole(out) as file:
             file.write(text.encode())
@@ -423,6 +426,18 @@ def explain(
         print_json({"run": str(run), **_explained(account), "statement": text})
     elif out is None:
         say(text.rstrip("\n"))
+
+
+def _about_language_model(path: Path) -> list[str]:
+    """Return what a statement must say about a language model."""
+    from sottovoce.evaluation.language_model import USERS_NOTE, open_language_model
+
+    opened = open_language_model(path)
+    if opened.has_users_transcripts:
+        return [f"The language model {path.name}. {USERS_NOTE}"]
+    if opened.note is None:
+        return [f"The language model {path.name}: it does not say what text it was built from."]
+    return [f"The language model {path.name}: by its own note it holds no transcripts of a store; its text is unknown."]
 
 
 def _explained(account: "Account") -> dict[str, Any]:

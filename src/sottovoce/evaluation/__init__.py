@@ -8,6 +8,7 @@
     models          Model: a trained model with `transcribe` and `evaluate`; `load` reads one
     transcription   `transcribe` turns an audio file into a Transcript, a text with the time of every Word;
                     `transcribe_files` many of them, with several processes
+    decoding        Decoding: greedy, or a beam search with a language model; `open_language_model` reads one
 
 Names are loaded when they are first used.
 """
@@ -18,9 +19,11 @@ from sottovoce.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from sottovoce.evaluation.breakdown import break_down
+    from sottovoce.evaluation.decoding import Decoding
     from sottovoce.evaluation.file_transcription import Unread, transcribe_files
     from sottovoce.evaluation.grouping import Grouping, default_columns, groupings
     from sottovoce.evaluation.intervals import Counts, MeanOverSeeds, estimate
+    from sottovoce.evaluation.language_model import LanguageModelFile, open_language_model
     from sottovoce.evaluation.model import Model, load
     from sottovoce.evaluation.scores import Breakdown, GroupScores, Scores, SpeakerScores, SpeakerSummary
     from sottovoce.evaluation.scoring import evaluate
@@ -32,9 +35,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Breakdown",
     "Counts",
+    "Decoding",
     "Difference",
     "GroupScores",
     "Grouping",
+    "LanguageModelFile",
     "MeanOverSeeds",
     "Model",
     "ScoredUtterance",
@@ -52,6 +57,7 @@ __all__ = [
     "evaluate",
     "groupings",
     "load",
+    "open_language_model",
     "score",
     "transcribe",
     "transcribe_files",
@@ -61,9 +67,11 @@ __getattr__ = lazy_names(
     __name__,
     {
         "breakdown": "break_down",
+        "decoding": "Decoding",
         "file_transcription": "Unread transcribe_files",
         "grouping": "Grouping default_columns groupings",
         "intervals": "Counts MeanOverSeeds estimate",
+        "language_model": "LanguageModelFile open_language_model",
         "model": "Model load",
         "scores": "Breakdown GroupScores Scores SpeakerScores SpeakerSummary",
         "scoring": "evaluate",

@@ -225,8 +225,8 @@ def true_positives(spent: Spent, false_positives: float) -> float | None:
     return None if lowest is None else min(1.0, min(1.0, lowest) * math.exp(spent.extra))
 
 
-def statement(account: Account) -> str:
-    """Return the privacy statement of a run, in Markdown."""
+def statement(account: Account, uncovered: Sequence[str] = ()) -> str:
+    """Return the privacy statement of a run, in Markdown; `uncovered` adds to what is not covered, first of all."""
     header = account.header
     title = f"# Privacy statement of {account.run.name}\n\n"
     if not header.guaranteed:
@@ -234,7 +234,7 @@ def statement(account: Account) -> str:
     return (
         f"{title}{_summary(account)}\n## What is protected\n\n{_protected(header)}\n"
         f"## Mechanism\n\n{_mechanism(account)}\n{_numbers(tuple(account.spent.events.items()), account.spent.extra)}\n"
-        f"## What is not covered\n\n{_not_covered(header.simulated)}"
+        f"## What is not covered\n\n{_not_covered(header.simulated, uncovered)}"
     )
 
 
@@ -353,8 +353,9 @@ def _described(file: RunFile) -> str:
     return f"{file.name} ({file.content})"
 
 
-def _not_covered(simulated: bool) -> str:
+def _not_covered(simulated: bool, uncovered: Sequence[str]) -> str:
     lines = [
+        *uncovered,
         "The data of the seed model, and whatever the seed model reveals, unless its releases are part of the epsilon.",
         "Choices made by looking at the users' data: hyper-parameters, the number of runs, which one is published. "
         "Runs on the same users add up: `sotto privacy compose`.",
@@ -363,6 +364,7 @@ def _not_covered(simulated: bool) -> str:
         "What training prints: error rates on dev and test and, with privacy.diagnostics, losses, speeds and how many "
         "users there are.",
         "The list of speakers, wherever it is kept: it names the users.",
+        "A language model built from users' transcripts and used with the model: it holds their words as they are.",
         "The dev and test sets: error rates are computed from their speakers' audio without noise.",
         "The server: it sees every update before the noise. Secure aggregation, or trust in it, is assumed.",
         "Side channels: time, traffic, crashes, memory.",
