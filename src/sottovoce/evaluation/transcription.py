@@ -22,7 +22,7 @@ from sottovoce.errors import DataError
 from sottovoce.evaluation.decoder import Decoder, GreedyDecoder
 from sottovoce.evaluation.decoding import GREEDY, Decoding
 from sottovoce.evaluation.transcripts import HeardPiece, Spelling, Transcript
-from sottovoce.evaluation.windows import HOP_FRAMES, OVERLAP_FRAMES, WINDOW_FRAMES, AudioPiece, Window, pieces_of
+from sottovoce.evaluation.windows import HOP_FRAMES, OVERLAP_FRAMES, WINDOW_FRAMES, AudioPiece, AudioWindow, pieces_of
 from sottovoce.features import logmel
 from sottovoce.memory import keep_freed_memory
 from sottovoce.model.hardware import Hardware
@@ -79,7 +79,7 @@ def hear(recogniser: Recogniser, pieces: Sequence[AudioPiece], decoder: Decoder 
     """
     recogniser.encoder.eval()
     heard = [_Hearing() for _ in pieces]
-    waiting: list[tuple[_Hearing, Window]] = []
+    waiting: list[tuple[_Hearing, AudioWindow]] = []
     for hearing, window in _read(pieces, heard):
         waiting.append((hearing, window))
         if sum(len(window.samples) for _, window in waiting) >= BATCH_SECONDS * logmel.SAMPLE_RATE_HZ:
@@ -98,7 +98,7 @@ class _Hearing:
         self.end = 0
         self.error: str | None = None
 
-    def keep(self, window: Window, scores: Tensor, stride: int) -> None:
+    def keep(self, window: AudioWindow, scores: Tensor, stride: int) -> None:
         """Keep the outputs of a window that neither neighbour has more context for."""
         begin = 0 if window.number == 0 else math.ceil(OVERLAP_FRAMES / 2 / stride)
         end = len(scores) if window.ends else math.ceil((WINDOW_FRAMES - OVERLAP_FRAMES / 2) / stride)
@@ -117,7 +117,7 @@ class _Hearing:
         return HeardPiece(decoder.path(torch.cat(scores)), np.concatenate(frames), self.end)
 
 
-def _read(pieces: Sequence[AudioPiece], heard: Sequence[_Hearing]) -> Iterator[tuple[_Hearing, Window]]:
+def _read(pieces: Sequence[AudioPiece], heard: Sequence[_Hearing]) -> Iterator[tuple[_Hearing, AudioWindow]]:
     """Yield the windows of all pieces; note where one ends and why another cannot be read."""
     for piece, hearing in zip(pieces, heard, strict=True):
         try:
@@ -128,7 +128,7 @@ def _read(pieces: Sequence[AudioPiece], heard: Sequence[_Hearing]) -> Iterator[t
             hearing.error = str(error)
 
 
-def _listen(recogniser: Recogniser, waiting: Sequence[tuple[_Hearing, Window]]) -> None:
+def _listen(recogniser: Recogniser, waiting: Sequence[tuple[_Hearing, AudioWindow]]) -> None:
     """Compute the scores of windows, in batches of similar length."""
     features = [logmel.features(window.samples) for _, window in waiting]
     frames = np.array([len(one) for one in features], np.int64)

@@ -36,7 +36,7 @@ _UNKNOWN_LENGTH = 1 << 36  # libsndfile reports more if the header has no length
 
 
 @dataclass(frozen=True)
-class Window:
+class AudioWindow:
     """Samples of a file at 16 kHz, from HOP_SAMPLES times its number on."""
 
     number: int
@@ -58,7 +58,7 @@ class AudioPiece:
     windows: int | None = None  # None: all to the end of the file
     seconds: float = 0.0  # about as long as it is by the header; 0: unknown
 
-    def read(self) -> Iterator[Window]:
+    def read(self) -> Iterator[AudioWindow]:
         """Yield the windows; raise DataError of one line where the file is not usable audio."""
         with _faults_of(self.path), _InOrder(self.path) as file:
             yield from itertools.islice(_windows(_blocks(file, self), self.first), self.windows)
@@ -168,7 +168,7 @@ def _resampled(blocks: Iterator[Samples], rate: int) -> Iterator[Samples]:
     yield resampler.resample_chunk(np.zeros(0, dtype=np.float32), last=True)
 
 
-def _windows(blocks: Iterator[Samples], number: int) -> Iterator[Window]:
+def _windows(blocks: Iterator[Samples], number: int) -> Iterator[AudioWindow]:
     """Yield the windows of blocks, the first of which begins with the first of these windows."""
     held: list[Samples] = []
     for block in blocks:
@@ -177,8 +177,8 @@ def _windows(blocks: Iterator[Samples], number: int) -> Iterator[Window]:
             continue
         joined = np.concatenate(held)
         while len(joined) > WINDOW_SAMPLES:  # more follows, so this window is not the last
-            yield Window(number, joined[:WINDOW_SAMPLES], ends=False)
+            yield AudioWindow(number, joined[:WINDOW_SAMPLES], ends=False)
             joined, number = joined[HOP_SAMPLES:], number + 1
         held = [joined]
     if sum(map(len, held)):
-        yield Window(number, np.concatenate(held), ends=True)
+        yield AudioWindow(number, np.concatenate(held), ends=True)
