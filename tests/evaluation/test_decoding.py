@@ -172,7 +172,7 @@ def test_evaluation_by_beam_search_says_how_it_decoded(model, make_store, tmp_pa
         (["--decoder", "beam", "--lexicon", "."], "cannot be read: Is a directory"),
         (["--decoder", "beam", "--beam", "0"], "--beam 0: expected at least 1"),
         (["--decoder", "beam", "--lm-weight", "nan"], "--lm-weight"),
-        (["--decoder", "beam", "--word-score", "1e300"], "--word-score 1e+300: expected at most 100"),
+        (["--decoder", "beam", "--word-score", "1e300"], "--word-score"),
     ],
 )
 def test_bad_options_are_one_line(options, says, model, sotto, tmp_path, monkeypatch):

@@ -29,10 +29,11 @@ from torch import Tensor
 
 from sottovoce.data.text import BLANK_ID, BOUNDARY, BOUNDARY_ID, TokenSet
 from sottovoce.errors import DataError
-from sottovoce.evaluation.decoder import BestPath, Decoder
+from sottovoce.evaluation.decoder import Decoder
 from sottovoce.evaluation.decoding import Decoding
 from sottovoce.evaluation.kneser_ney import UNKNOWN
 from sottovoce.evaluation.language_model import LanguageModelFile
+from sottovoce.evaluation.transcripts import BestPath
 
 # Hypotheses that are this much worse than the best one are dropped.
 _THRESHOLD = 50.0
