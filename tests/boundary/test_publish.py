@@ -25,7 +25,7 @@ from sottovoce.runs import Run
 DIM = (*NOISE, "privacy.clipping=dim", "federated.central_steps=3")
 FILES = {"model.safetensors", "ledger.jsonl", "metrics.jsonl", "statement.md", "public_config.json", "manifest.json"}
 # Sections of the configuration that stay private; a new section belongs here or into PUBLIC_SETTINGS.
-PRIVATE_SECTIONS = {"about", "corpus", "joining", "data", "central", "hardware"}
+PRIVATE_SECTIONS = {"about", "corpus", "joining", "features", "data", "central", "hardware"}
 
 
 @pytest.fixture(scope="module")
