@@ -28,7 +28,7 @@ from sottovoce.data.corpora.synthetic import generate
 from sottovoce.data.text import TokenSet
 from sottovoce.evaluation.file_transcription import _tasks
 from sottovoce.evaluation.transcription import hear
-from sottovoce.evaluation.windows import Piece, pieces_of
+from sottovoce.evaluation.windows import FilePiece, pieces_of
 from sottovoce.features import logmel
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.processes import available_cores
@@ -75,7 +75,7 @@ def in_this_process(recogniser: Recogniser, files: list[Path], seconds: float) -
     return report
 
 
-def features_of(piece: Piece) -> None:
+def features_of(piece: FilePiece) -> None:
     """Compute the features of a piece."""
     for window in piece.read():
         logmel.features(window.samples)

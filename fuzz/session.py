@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.chosen import Chosen
+from sottovoce.processes import die_with_parent
 
 
 def main() -> int:
@@ -93,6 +94,7 @@ def _run_all(folder: Path, numbers: Any, jobs: int, began: float, chosen: Chosen
 def _work(folder: Path, numbers: list[int], chosen: Chosen, queue: Any) -> None:
     from fuzz.runner import Runner, load_everything  # in a process of its own
 
+    die_with_parent(os.getppid())
     load_everything(quick=chosen.quick)
     runner = Runner(folder, chosen)
     for number in numbers:

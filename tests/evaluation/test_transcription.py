@@ -18,7 +18,7 @@ from sottovoce.evaluation.file_transcription import Unread, _tasks, transcribe_f
 from sottovoce.evaluation.transcript_formats import TranscriptFormat, as_document
 from sottovoce.evaluation.transcription import hear, transcribe
 from sottovoce.evaluation.transcripts import Transcript, Word
-from sottovoce.evaluation.windows import AudioPiece, pieces_of
+from sottovoce.evaluation.windows import FilePiece, pieces_of
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.model.transformer_options import TransformerOptions
 
@@ -45,7 +45,7 @@ def test_a_long_file_in_pieces_is_the_file_as_a_whole(recogniser, tmp_path, monk
     pieces = pieces_of(path)
     assert [(piece.first, piece.windows) for piece in pieces] == [(0, 1), (1, 1), (2, None)]
     in_pieces = [window for piece in pieces for window in piece.read()]
-    whole = list(AudioPiece(path).read())
+    whole = list(FilePiece(path).read())
     assert [window.number for window in in_pieces] == [window.number for window in whole] == list(range(3))
     for one, other in zip(in_pieces, whole, strict=True):
         assert (one.samples == other.samples).all()
@@ -60,7 +60,7 @@ def test_a_long_file_in_pieces_is_the_file_as_a_whole(recogniser, tmp_path, monk
 def test_later_pieces_hear_the_same_at_other_rates(name, tmp_path, monkeypatch):
     monkeypatch.setattr(windows, "PIECE_WINDOWS", 1)
     path = write_audio(tmp_path / name, 20.0, rate=22_050)
-    (later,), (_, whole) = pieces_of(path)[1].read(), AudioPiece(path).read()
+    (later,), (_, whole) = pieces_of(path)[1].read(), FilePiece(path).read()
     assert (later.number, later.ends, len(later.samples)) == (1, True, len(whole.samples))
     assert np.abs(later.samples - whole.samples).max() < 2e-3
 
@@ -68,7 +68,7 @@ def test_later_pieces_hear_the_same_at_other_rates(name, tmp_path, monkeypatch):
 def test_an_mp3_in_blocks_is_the_mp3_at_once(tmp_path, monkeypatch):
     path = write_audio(tmp_path / "a.mp3", 10.0)
     monkeypatch.setattr(windows, "_BLOCK_SAMPLES", 10_000)
-    (window,) = AudioPiece(path).read()
+    (window,) = FilePiece(path).read()
     assert np.abs(window.samples - soundfile.read(path, dtype="float32")[0]).max() < 1e-6
 
 
@@ -96,9 +96,9 @@ def test_neighbours_in_a_batch_change_nothing(recogniser, real_speech):
 
 
 def test_tasks_follow_from_the_files_alone():
-    pieces = [AudioPiece(f"{number}", seconds=seconds) for number, seconds in enumerate([5, 50, 60, 20, 240, 1])]
+    pieces = [FilePiece(f"{number}", seconds=seconds) for number, seconds in enumerate([5, 50, 60, 20, 240, 1])]
     assert [len(task) for task in _tasks(iter(pieces))] == [1, 2, 1, 1, 1]
-    assert [len(task) for task in _tasks(AudioPiece("x") for _ in range(200))] == [1, 64, 64, 64, 7]
+    assert [len(task) for task in _tasks(FilePiece("x") for _ in range(200))] == [1, 64, 64, 64, 7]
 
 
 def test_any_number_of_processes_gives_the_same_in_the_order_of_the_files(model, tmp_path, monkeypatch):

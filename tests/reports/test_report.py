@@ -22,7 +22,7 @@ from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.reports.drawing.elements import Band, Cell, HtmlTable, Paragraph, esc, first_sentence
 from sottovoce.reports.drawing.numbers import epsilon, percent
 from sottovoce.reports.drawing.script import SCRIPT
-from sottovoce.reports.following import follow
+from sottovoce.reports.live_page import follow
 from sottovoce.reports.page import default_page, default_title
 from sottovoce.reports.page import report as write_report
 from sottovoce.reports.reading.bound_estimates import bound_estimates

@@ -55,10 +55,10 @@ def evaluate(
 ) -> None:
     """Print loss, WER and CER of models on speech, with intervals, by speaker and by group. Every utterance counts.
 
-    With several checkpoints, the others are compared with the first one on the same speakers.
+    With several checkpoints, the others are compared with the first one on the same speakers. Several stores are given
+    with --on: sotto eval runs/a runs/b --on stores/an4 --on stores/ls
 
-    Examples: sotto eval runs/digits stores/digits@splits/digits/heldout.txt
-    sotto eval runs/a runs/b --on stores/an4@splits/an4/test.txt --on stores/ls --out hypotheses.tsv
+    Example: sotto eval runs/digits stores/digits@splits/digits/heldout.txt
     """
     from sottovoce.data.selection import Selection
     from sottovoce.evaluation.bandwidth_notes import population_note

@@ -41,7 +41,7 @@ def report(
     Example: sotto report runs/quick --follow
     """
     if follow:
-        from sottovoce.reports.following import follow as write_again
+        from sottovoce.reports.live_page import follow as write_again
 
         written = write_again(runs, out, title=title, every=every, say=note)
     else:

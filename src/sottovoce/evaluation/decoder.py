@@ -5,13 +5,10 @@ A path gives the text, once repeats and blanks are removed, and the time of ever
 
 from itertools import groupby
 
-import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
 from sottovoce.data.text import BLANK_ID
-
-BestPath = npt.NDArray[np.int64]
+from sottovoce.evaluation.transcripts import BestPath
 
 
 class Decoder:

@@ -8,11 +8,12 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sottovoce.evaluation.decoding import GREEDY, Decoding
-from sottovoce.evaluation.transcripts import HeardPiece, Spelling, Transcript
-from sottovoce.evaluation.windows import AudioPiece, pieces_of
+from sottovoce.evaluation.transcripts import HeardPiece, OutputAlphabet, Transcript
+from sottovoce.evaluation.windows import FilePiece, pieces_of
 from sottovoce.processes import Progress, map_ordered, no_progress, start_worker_server
 
 _TASK_SECONDS = 120.0
@@ -20,7 +21,7 @@ _TASK_PIECES = 64
 _SECONDS_PER_PROCESS = 300.0  # of audio; with less, starting a process takes longer than it saves
 _SCANNED_FIRST = 1000  # files whose lengths are looked up before the work begins, for the progress
 
-Task = tuple[AudioPiece, ...]
+Task = tuple[FilePiece, ...]
 
 
 @dataclass(frozen=True)
@@ -29,20 +30,6 @@ class Unread:
 
     file: str
     error: str
-
-
-@dataclass(frozen=True)
-class _Listening:
-    """The work of a process: it loads the model once."""
-
-    model: Path
-    decoding: Decoding
-
-    def __call__(self, task: Task) -> tuple[Spelling, list[HeardPiece]]:
-        from sottovoce.evaluation.transcription import Listener  # noqa: PLC0415 - loads torch
-
-        listener = Listener(self.model, self.decoding)
-        return listener.spelling(), listener(task)
 
 
 def transcribe_files(
@@ -63,15 +50,14 @@ def transcribe_files(
     processes = workers if seconds is None else max(min(workers, math.ceil(seconds / _SECONDS_PER_PROCESS)), 1)
     start_worker_server(processes, "sottovoce.evaluation.transcription")
     pieces, counted = itertools.tee(iter(scanned) if scanned is not None else map(pieces_of, files))
-    results = map_ordered(
-        _Listening(model, decoding), _tasks(itertools.chain.from_iterable(pieces)), processes, torch=True
-    )
-    heard = ((spelling, piece) for spelling, task in results for piece in task)
+    tasks = _tasks(itertools.chain.from_iterable(pieces))
+    results = map_ordered(partial(_hear, model, decoding), tasks, processes, torch=True)
+    heard = ((alphabet, piece) for alphabet, task in results for piece in task)
     done = 0.0
     for number, (path, parts) in enumerate(zip(files, counted, strict=True), start=1):
         own: list[HeardPiece] = []
         for part in parts:
-            spelling, piece = next(heard)
+            alphabet, piece = next(heard)
             own.append(piece)
             done += part.seconds
             if seconds is not None:
@@ -79,12 +65,18 @@ def transcribe_files(
         error = next((piece.error for piece in own if piece.error is not None), None)
         if seconds is None:
             progress("files", number, len(files))
-        yield spelling.transcript(str(path), own) if error is None else Unread(str(path), error)
+        yield alphabet.transcript(str(path), own) if error is None else Unread(str(path), error)
 
 
-def _tasks(pieces: Iterable[AudioPiece]) -> Iterator[Task]:
+def _hear(model: Path, decoding: Decoding, task: Task) -> tuple[OutputAlphabet, list[HeardPiece]]:
+    from sottovoce.evaluation.transcription import hear_with  # noqa: PLC0415 - loads torch
+
+    return hear_with(model, decoding, task)
+
+
+def _tasks(pieces: Iterable[FilePiece]) -> Iterator[Task]:
     """Yield consecutive pieces together, up to a length and a number."""
-    held: list[AudioPiece] = []
+    held: list[FilePiece] = []
     first = True
     for piece in pieces:
         long = sum(one.seconds for one in held) + piece.seconds > _TASK_SECONDS

@@ -8,28 +8,25 @@ evaluation. Beam search decodes the outputs that are kept of a piece together, n
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from sottovoce.data.batching import Batching, by_length
 from sottovoce.errors import DataError
 from sottovoce.evaluation.decoder import Decoder, GreedyDecoder
-from sottovoce.evaluation.decoding import GREEDY, Decoding
-from sottovoce.evaluation.transcripts import HeardPiece, Spelling, Transcript
-from sottovoce.evaluation.windows import HOP_FRAMES, OVERLAP_FRAMES, WINDOW_FRAMES, AudioPiece, Window, pieces_of
+from sottovoce.evaluation.decoding import Decoding
+from sottovoce.evaluation.transcripts import BestPath, HeardPiece, OutputAlphabet, Transcript
+from sottovoce.evaluation.windows import HOP_FRAMES, OVERLAP_FRAMES, WINDOW_FRAMES, AudioWindow, FilePiece, pieces_of
 from sottovoce.features import logmel
 from sottovoce.memory import keep_freed_memory
 from sottovoce.model.hardware import Hardware
 from sottovoce.model.recogniser import Recogniser, load_recogniser
 
 BATCH_SECONDS = 60.0  # of windows that are computed together; longer batches are no faster
-Frames = npt.NDArray[np.int64]
 
 
 def transcribe(recogniser: Recogniser, path: Path, decoder: Decoder | None = None) -> Transcript:
@@ -39,29 +36,21 @@ def transcribe(recogniser: Recogniser, path: Path, decoder: Decoder | None = Non
         heard += hear(recogniser, [piece], decoder)
         if (error := heard[-1].error) is not None:
             raise DataError(error)
-    return spelling_of(recogniser).transcript(str(path), heard)
+    return alphabet_of(recogniser).transcript(str(path), heard)
 
 
-def spelling_of(recogniser: Recogniser) -> Spelling:
+def alphabet_of(recogniser: Recogniser) -> OutputAlphabet:
     """Return what is needed to write down what a model has heard."""
-    return Spelling(recogniser.token_set.tokens, recogniser.encoder.output_stride)
+    return OutputAlphabet(recogniser.token_set.tokens, recogniser.encoder.output_stride)
 
 
-@dataclass(frozen=True)
-class Listener:
-    """A model at a place, for one process after another: each loads it once. It computes with a single thread."""
+def hear_with(model: Path, decoding: Decoding, pieces: Sequence[FilePiece]) -> tuple[OutputAlphabet, list[HeardPiece]]:
+    """Return what is heard in each piece by the model at a place, which a process loads once, and how to write it down.
 
-    model: Path
-    decoding: Decoding = GREEDY
-
-    def __call__(self, pieces: Sequence[AudioPiece]) -> list[HeardPiece]:
-        """Return what was heard in each piece."""
-        recogniser, decoder = _loaded(self.model, self.decoding)
-        return hear(recogniser, pieces, decoder)
-
-    def spelling(self, _: object = None) -> Spelling:
-        """Return what is needed to write it down."""
-        return spelling_of(_loaded(self.model, self.decoding)[0])
+    It computes with a single thread.
+    """
+    recogniser, decoder = _loaded(model, decoding)
+    return alphabet_of(recogniser), hear(recogniser, pieces, decoder)
 
 
 @lru_cache(maxsize=1)
@@ -72,14 +61,14 @@ def _loaded(model: Path, decoding: Decoding) -> tuple[Recogniser, Decoder]:
     return recogniser, decoding.open(recogniser.token_set)
 
 
-def hear(recogniser: Recogniser, pieces: Sequence[AudioPiece], decoder: Decoder | None = None) -> list[HeardPiece]:
+def hear(recogniser: Recogniser, pieces: Sequence[FilePiece], decoder: Decoder | None = None) -> list[HeardPiece]:
     """Return what is heard in each piece, in order; a piece that cannot be read says why.
 
     Raise DataError where the model gives scores that are not finite.
     """
     recogniser.encoder.eval()
     heard = [_Hearing() for _ in pieces]
-    waiting: list[tuple[_Hearing, Window]] = []
+    waiting: list[tuple[_Hearing, AudioWindow]] = []
     for hearing, window in _read(pieces, heard):
         waiting.append((hearing, window))
         if sum(len(window.samples) for _, window in waiting) >= BATCH_SECONDS * logmel.SAMPLE_RATE_HZ:
@@ -94,11 +83,13 @@ class _Hearing:
     """What has been heard of one piece so far."""
 
     def __init__(self) -> None:
-        self.kept: dict[int, tuple[Tensor, Frames]] = {}  # by window: the scores of its kept outputs, their frames
+        self.kept: dict[
+            int, tuple[Tensor, BestPath]
+        ] = {}  # by window: the scores of its kept outputs, and their frames
         self.end = 0
         self.error: str | None = None
 
-    def keep(self, window: Window, scores: Tensor, stride: int) -> None:
+    def keep(self, window: AudioWindow, scores: Tensor, stride: int) -> None:
         """Keep the outputs of a window that neither neighbour has more context for."""
         begin = 0 if window.number == 0 else math.ceil(OVERLAP_FRAMES / 2 / stride)
         end = len(scores) if window.ends else math.ceil((WINDOW_FRAMES - OVERLAP_FRAMES / 2) / stride)
@@ -117,7 +108,7 @@ class _Hearing:
         return HeardPiece(decoder.path(torch.cat(scores)), np.concatenate(frames), self.end)
 
 
-def _read(pieces: Sequence[AudioPiece], heard: Sequence[_Hearing]) -> Iterator[tuple[_Hearing, Window]]:
+def _read(pieces: Sequence[FilePiece], heard: Sequence[_Hearing]) -> Iterator[tuple[_Hearing, AudioWindow]]:
     """Yield the windows of all pieces; note where one ends and why another cannot be read."""
     for piece, hearing in zip(pieces, heard, strict=True):
         try:
@@ -128,7 +119,7 @@ def _read(pieces: Sequence[AudioPiece], heard: Sequence[_Hearing]) -> Iterator[t
             hearing.error = str(error)
 
 
-def _listen(recogniser: Recogniser, waiting: Sequence[tuple[_Hearing, Window]]) -> None:
+def _listen(recogniser: Recogniser, waiting: Sequence[tuple[_Hearing, AudioWindow]]) -> None:
     """Compute the scores of windows, in batches of similar length."""
     features = [logmel.features(window.samples) for _, window in waiting]
     frames = np.array([len(one) for one in features], np.int64)

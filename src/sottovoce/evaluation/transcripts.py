@@ -9,7 +9,7 @@ import numpy.typing as npt
 from sottovoce.data.text import BLANK_ID, BOUNDARY_ID
 from sottovoce.features import logmel
 
-Path = npt.NDArray[np.int64]
+BestPath = npt.NDArray[np.int64]  # the token or blank of every output
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Transcript:
 class HeardPiece:
     """The best path through the outputs of a piece: a token or a blank for every output, and its frame in the file."""
 
-    path: Path
-    frames: Path
+    path: BestPath
+    frames: BestPath
     end: int  # the sample after the last one that was read
     error: str | None = None  # why the file could not be read
 
 
 @dataclass(frozen=True)
-class Spelling:
+class OutputAlphabet:
     """What a model's tokens are, and how many frames one of its outputs has."""
 
     tokens: tuple[str, ...]

@@ -36,7 +36,7 @@ _UNKNOWN_LENGTH = 1 << 36  # libsndfile reports more if the header has no length
 
 
 @dataclass(frozen=True)
-class Window:
+class AudioWindow:
     """Samples of a file at 16 kHz, from HOP_SAMPLES times its number on."""
 
     number: int
@@ -50,7 +50,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class AudioPiece:
+class FilePiece:
     """Consecutive windows of a file."""
 
     path: Path
@@ -58,28 +58,27 @@ class AudioPiece:
     windows: int | None = None  # None: all to the end of the file
     seconds: float = 0.0  # about as long as it is by the header; 0: unknown
 
-    def read(self) -> Iterator[Window]:
+    def read(self) -> Iterator[AudioWindow]:
         """Yield the windows; raise DataError of one line where the file is not usable audio."""
         with _faults_of(self.path), _InOrder(self.path) as file:
             yield from itertools.islice(_windows(_blocks(file, self), self.first), self.windows)
 
 
-def pieces_of(path: Path) -> list[AudioPiece]:
+def pieces_of(path: Path) -> list[FilePiece]:
     """Return a file in pieces by the length in its header; an unusable file is a piece whose reading says why."""
     seconds = _announced_seconds(path)
     if seconds is None:
-        return [AudioPiece(path)]
+        return [FilePiece(path)]
     samples = math.ceil(seconds * logmel.SAMPLE_RATE_HZ)
     count = 1 + max(math.ceil((samples - WINDOW_SAMPLES) / HOP_SAMPLES), 0)
     firsts = range(0, count, PIECE_WINDOWS)
-    length = PIECE_WINDOWS * _HOP_SECONDS
-    return [
-        # The last piece goes on to the end, wherever the header says that is.
-        AudioPiece(
-            path, first, PIECE_WINDOWS if first != firsts[-1] else None, min(length, seconds - first * _HOP_SECONDS)
-        )
-        for first in firsts
-    ]
+    pieces = []
+    for first in firsts:
+        # The last one goes on to the end, wherever the header says that is.
+        windows = None if first == firsts[-1] else PIECE_WINDOWS
+        length = min(PIECE_WINDOWS * _HOP_SECONDS, seconds - first * _HOP_SECONDS)
+        pieces.append(FilePiece(path, first, windows, length))
+    return pieces
 
 
 def _announced_seconds(path: Path) -> float | None:
@@ -104,7 +103,7 @@ def _faults_of(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read: {' '.join(reason.split()).rstrip('.')}. Give an audio file.") from None
 
 
-class _InOrder(soundfile.SoundFile):  # type: ignore[misc] # soundfile has no types
+class _InOrder(soundfile.SoundFile):  # type: ignore[misc] # it has no types
     """An audio file that is read block after block.
 
     soundfile seeks after every block of a file that it can seek in. In an MP3 that costs the decoder what it remembers,
@@ -116,7 +115,7 @@ class _InOrder(soundfile.SoundFile):  # type: ignore[misc] # soundfile has no ty
         return False
 
 
-def _blocks(file: soundfile.SoundFile, piece: AudioPiece) -> Iterator[Samples]:
+def _blocks(file: soundfile.SoundFile, piece: FilePiece) -> Iterator[Samples]:
     """Yield the audio from the first window of a piece on, as mono at 16 kHz."""
     rate = int(file.samplerate)
     if not RATES_HZ[0] <= rate <= RATES_HZ[1]:
@@ -168,7 +167,7 @@ def _resampled(blocks: Iterator[Samples], rate: int) -> Iterator[Samples]:
     yield resampler.resample_chunk(np.zeros(0, dtype=np.float32), last=True)
 
 
-def _windows(blocks: Iterator[Samples], number: int) -> Iterator[Window]:
+def _windows(blocks: Iterator[Samples], number: int) -> Iterator[AudioWindow]:
     """Yield the windows of blocks, the first of which begins with the first of these windows."""
     held: list[Samples] = []
     for block in blocks:
@@ -177,8 +176,8 @@ def _windows(blocks: Iterator[Samples], number: int) -> Iterator[Window]:
             continue
         joined = np.concatenate(held)
         while len(joined) > WINDOW_SAMPLES:  # more follows, so this window is not the last
-            yield Window(number, joined[:WINDOW_SAMPLES], ends=False)
+            yield AudioWindow(number, joined[:WINDOW_SAMPLES], ends=False)
             joined, number = joined[HOP_SAMPLES:], number + 1
         held = [joined]
     if sum(map(len, held)):
-        yield Window(number, np.concatenate(held), ends=True)
+        yield AudioWindow(number, np.concatenate(held), ends=True)
