@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sottovoce.data.manifest import BANDWIDTH
 from sottovoce.data.population import Population
 from sottovoce.data.store import PreparationRecord, Store
-from sottovoce.features.bandwidth import FULL_HZ, Band
+from sottovoce.features.bandwidth import FULL_HZ, BandRange
 from sottovoce.features.specaugment import SpecAugment
 
 Bandwidths = npt.NDArray[np.int64]
@@ -33,36 +33,36 @@ def bandwidths_of(population: Population) -> Bandwidths:
     return np.asarray(column[np.isfinite(column)], np.int64)
 
 
-def heard_in(population: Population, augment: SpecAugment | None) -> Band | None:
+def heard_in(population: Population, augment: SpecAugment | None) -> BandRange | None:
     """Return the band that a model hears in training on this population; None where it is not known."""
     return _augmented(_band(bandwidths_of(population)), augment)
 
 
-def declared_band(store: Store, augment: SpecAugment | None) -> Band | None:
+def declared_band(store: Store, augment: SpecAugment | None) -> BandRange | None:
     """Return the band that a store was limited to on purpose; None where it was not.
 
     It comes from the configuration alone, so it says nothing about the people who speak.
     """
     request = store.info.request
     limit = request.bandwidth_hz if isinstance(request, PreparationRecord) else None
-    return None if limit is None else _augmented(Band(limit, limit), augment)
+    return None if limit is None else _augmented(BandRange(limit, limit), augment)
 
 
-def _band(bandwidths: Bandwidths) -> Band | None:
+def _band(bandwidths: Bandwidths) -> BandRange | None:
     if not len(bandwidths):
         return None
     low, high = np.quantile(bandwidths, _HEARD, method="nearest")
-    return Band(int(low), int(high))
+    return BandRange(int(low), int(high))
 
 
-def _augmented(band: Band | None, augment: SpecAugment | None) -> Band | None:
+def _augmented(band: BandRange | None, augment: SpecAugment | None) -> BandRange | None:
     """Return the band of training data of which a share is band-limited at random."""
     if band is None or augment is None or augment.bandlimit <= _FEW:
         return band
-    return Band(min(band.low_hz, round(augment.bandlimit_hz[0])), band.high_hz)
+    return BandRange(min(band.low_hz, round(augment.bandlimit_hz[0])), band.high_hz)
 
 
-def difference(heard: Band | None, bandwidths: Bandwidths | Sequence[int], what: str) -> str | None:
+def difference(heard: BandRange | None, bandwidths: Bandwidths | Sequence[int], what: str) -> str | None:
     """Return a line on how speech differs from what a model has heard; None where it does not, or either is unknown.
 
     `what` names the speech, such as "utterances of dev".
@@ -79,7 +79,7 @@ def difference(heard: Band | None, bandwidths: Bandwidths | Sequence[int], what:
     )
 
 
-def _in_words(band: Band) -> str:
+def _in_words(band: BandRange) -> str:
     low, high = band
     return f"{high:,} Hz" if low >= _TOLERANCE * high else f"{low:,} to {high:,} Hz"
 

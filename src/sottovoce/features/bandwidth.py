@@ -19,7 +19,7 @@ LEAST_HZ = 1000
 FULL_HZ = SAMPLE_RATE_HZ // 2
 
 
-class Band(NamedTuple):
+class BandRange(NamedTuple):
     """A range of bandwidths."""
 
     low_hz: int

@@ -6,7 +6,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from sottovoce.errors import DataError
-from sottovoce.features.bandwidth import FULL_HZ, Band
+from sottovoce.features.bandwidth import FULL_HZ, BandRange
 from sottovoce.reading import BadDocument, parse_json
 
 MODEL_FILE = "model.safetensors"
@@ -32,16 +32,16 @@ def description_in(metadata: dict[str, str], path: Path) -> dict[str, Any]:
     return description
 
 
-def band_in(description: dict[str, Any]) -> Band | None:
+def band_in(description: dict[str, Any]) -> BandRange | None:
     """Return the bandwidths of the training data that a model file holds; None where it holds none."""
     training = description.get("training")
     band = training.get("bandwidth_hz") if isinstance(training, dict) else None
     if not isinstance(band, list) or [type(value) for value in band] != [int, int]:
         return None
-    return Band(*band) if 0 < band[0] <= band[1] <= FULL_HZ else None
+    return BandRange(*band) if 0 < band[0] <= band[1] <= FULL_HZ else None
 
 
-def heard_by(path: Path) -> Band | None:
+def heard_by(path: Path) -> BandRange | None:
     """Return the bandwidths that a saved model has heard, without reading its parameters; None where unknown."""
     try:
         with safe_open(model_path(path), "np") as file:

@@ -19,7 +19,7 @@ from sottovoce.data.store import Store
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.features import logmel
-from sottovoce.features.bandwidth import Band
+from sottovoce.features.bandwidth import BandRange
 from sottovoce.files import written_whole
 from sottovoce.model.encoder import Encoder, make_initialised, make_on_meta
 from sottovoce.model.encoder_options import EncoderOptions
@@ -39,7 +39,7 @@ class Recogniser:
     token_set: TokenSet
     encoder: Encoder
     flat: FlatModel
-    heard: Band | None = None
+    heard: BandRange | None = None
 
     @classmethod
     def make(

@@ -30,7 +30,7 @@ from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.scoring import evaluate
 from sottovoce.evaluation.utterances import score
-from sottovoce.features.bandwidth import Band
+from sottovoce.features.bandwidth import BandRange
 from sottovoce.files import folder_if_used, only_writer, sha256_of
 from sottovoce.model.importing import token_changes, with_tokens
 from sottovoce.model.model_file import model_path
@@ -122,11 +122,11 @@ class TrainingContext(OpenRun):
     test: Population | None
     steps: int  # how many to take
 
-    def knowing(self, heard: Band | None) -> "TrainingContext":
+    def knowing(self, heard: BandRange | None) -> "TrainingContext":
         """Return this context with a model that says which bandwidths it has heard; None: it does not."""
         return replace(self, recogniser=replace(self.recogniser, heard=heard))
 
-    def say_differences(self, heard: Band | None) -> None:
+    def say_differences(self, heard: BandRange | None) -> None:
         """Say where dev or test have another bandwidth than what the model hears, or has heard."""
         for name, population in (("dev", self.dev), ("test", self.test)):
             if population is not None and heard is not None:
