@@ -74,9 +74,8 @@ def pieces_of(path: Path) -> list[FilePiece]:
     firsts = range(0, count, PIECE_WINDOWS)
     pieces = []
     for first in firsts:
-        windows = (
-            None if first == firsts[-1] else PIECE_WINDOWS
-        )  # the last one goes on, wherever the header says it ends
+        # The last one goes on to the end, wherever the header says that is.
+        windows = None if first == firsts[-1] else PIECE_WINDOWS
         length = min(PIECE_WINDOWS * _HOP_SECONDS, seconds - first * _HOP_SECONDS)
         pieces.append(FilePiece(path, first, windows, length))
     return pieces
