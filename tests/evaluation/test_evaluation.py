@@ -207,6 +207,7 @@ def test_eval_of_several_models_on_several_stores(recogniser, make_store, tmp_pa
     assert len(lines) == 1 + len(rows)
     assert {len(line) for line in lines} == {len(lines[0])}
     assert "should end in .tsv or .jsonl" in sotto("eval", *models, *on, "--out", tmp_path / "x.csv").error
+    assert "there is no folder" in sotto("eval", *models, *on, "--out", tmp_path / "absent" / "x.tsv").error
     assert "no speech to evaluate on" in sotto("eval", models[0]).error
 
 

@@ -16,9 +16,11 @@ _ENDINGS = (".tsv", ".jsonl")
 
 
 def require_hypotheses_file(path: Path) -> None:
-    """Raise ConfigError where the name of a file does not say its format."""
+    """Raise ConfigError where the name of a file does not say its format, or its folder does not exist."""
     if path.suffix not in _ENDINGS:
         raise ConfigError(f"--out {path} should end in {' or '.join(_ENDINGS)}. Name another file.")
+    if not path.parent.is_dir():
+        raise ConfigError(f"--out {path}: there is no folder {path.parent}. Make it, or name another file.")
 
 
 def hypothesis_rows(store: Store, utterances: Sequence[ScoredUtterance]) -> Iterator[dict[str, Any]]:
