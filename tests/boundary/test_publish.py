@@ -17,7 +17,7 @@ from sottovoce.data.corpora import Table
 from sottovoce.data.preparation import prepare
 from sottovoce.errors import DataError, PrivacyError
 from sottovoce.files import as_json
-from sottovoce.model import recogniser
+from sottovoce.model import model_file
 from sottovoce.privacy.claims import open_account, statement
 from sottovoce.privacy.run_files import MODEL_FILE, PUBLIC_METRICS, RUN_FILES
 from sottovoce.runs import Run
@@ -214,7 +214,7 @@ def test_a_model_that_says_more_than_what_it_is_is_refused(secure, tmp_path):
     save_file(load_file(model), model, {"sottovoce": "[" * 200_000})
     with pytest.raises(DataError, match="is not a whole model"):
         publishing.write_public_files(source, tmp_path)
-    assert MODEL_FILE == recogniser.MODEL_FILE
+    assert MODEL_FILE == model_file.MODEL_FILE
 
 
 def test_a_run_of_an_earlier_version_gives_away_no_more(secure, tmp_path):

@@ -214,6 +214,7 @@ def test_a_model_that_is_prepared_for_both_is_not_warned_about(tmp_path, stores,
 FEDERATED = (
     *SMALL_MODEL,
     *("participation.population=2000", "participation.cohort_size=2", "privacy.sigma_dp=1", "privacy.clip_norm=0.1"),
+    "privacy.clipping=global",
     *("privacy.target_delta=1e-6", "federated.central_steps=1", "federated.local.steps=1", "batching.seconds=4"),
 )
 
