@@ -104,6 +104,7 @@ def test_binary_and_arpa_have_the_same_words():
         (b"\xff\xfe\x00", "not text in UTF-8"),
         (b"\x1f\x8b\x08", "cannot be read as a language model"),
         (b"mmap lm http://kheafield.com/code format version 5\n\0", "has no list of words"),
+        (b"\\data\\\nngram 7=1\n", "more than 6 words"),
         (b"# sottovoce-lm {}\n", "damaged note"),
         (b"# sottovoce-lm " + b"[" * 100_000, "damaged note"),
     ],

@@ -153,7 +153,8 @@ def _loaded(path: Path, words: Sequence[str]) -> LM:
         with _quiet():
             return KenLM(str(path), Dictionary(list(words)))
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[-1].rstrip(".")
+        said = str(error).strip().splitlines()  # first where it was thrown, then why
+        reason = " ".join(said[1:2] or said).strip().rstrip(".")
         raise DataError(f"{path} is not a language model that KenLM can read: {reason}. Build it again.") from None
 
 

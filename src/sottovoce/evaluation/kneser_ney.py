@@ -11,8 +11,8 @@ follow from how many n-grams of an order have a count of 1, 2, 3 and 4, as Chen 
 too small or too regular for that gets D = (0.5, 1, 1.5), the numbers that KenLM's lmplz falls back to; otherwise too,
 both agree.
 
-All n-grams are in memory: 10 million words of text take about a minute. For far more, use lmplz: `sotto` reads its
-models.
+All n-grams are in memory: a million words of text take two seconds and 0.2 GB. For far more, use lmplz: `sotto`
+reads its models.
 """
 
 from array import array

@@ -17,7 +17,7 @@ from typing import IO, Any, Literal
 
 from sottovoce.data.text import BOUNDARY
 from sottovoce.errors import DataError
-from sottovoce.evaluation.kneser_ney import BEGIN, END, UNKNOWN, Grams, NgramModel
+from sottovoce.evaluation.kneser_ney import BEGIN, END, MAX_ORDER, UNKNOWN, Grams, NgramModel
 from sottovoce.files import written_whole
 
 Level = Literal["word", "character"]
@@ -121,6 +121,8 @@ def _arpa_words(path: Path) -> tuple[list[str], LanguageModelNote | None]:
         for number, line in enumerate(lines):
             if line.startswith(_COMMENT):
                 note = _noted(line.removeprefix(_COMMENT), path)
+            if line.startswith(f"ngram {MAX_ORDER + 1}="):
+                raise DataError(f"{path} has n-grams of more than {MAX_ORDER} words. Build it with a lower order.")
             if line.strip() == "\\1-grams:":
                 break
             if number > _MOST_COMMENTS:
