@@ -8,7 +8,6 @@ inside that folder. So nothing that a command does by mistake reaches anything e
 import contextlib
 import ctypes
 import gc
-import hashlib
 import itertools
 import os
 import resource
@@ -70,7 +69,6 @@ class Runner:
             _lay_out(chosen.inputs, place)
         self._state = _state(folder)
         self._lines = possible(folder / "out", quick=chosen.quick, only=chosen.only)
-        gc.freeze()  # forks then share more memory
 
     def run(self, number: int) -> Outcome:
         """Run a case: its seed and its number decide everything."""
@@ -111,6 +109,7 @@ class Runner:
                 _make_special(target)
             if os.geteuid() == 0:
                 os.lchown(target, NOBODY, NOBODY)
+            self._state[place] = _state_of(target)
 
     def _plan(self, random: Random) -> tuple[list[str], list[str], list[str], str]:
         """Return the words, what was done, the files that were damaged, and the fault to inject."""
@@ -255,7 +254,7 @@ _FOLDER = f"{stat.S_IFDIR}"
 
 
 def _state(folder: Path) -> dict[str, str]:
-    """Return what lies in a folder: every path with its kind, or the hash of its content."""
+    """Return what lies in a folder, by path."""
     found = {}
     for where, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -265,13 +264,14 @@ def _state(folder: Path) -> dict[str, str]:
 
 
 def _state_of(path: Path) -> str:
-    """Return the kind of something, or the hash of a file's content; empty where there is nothing."""
+    """Return the kind of something, and of a file what changes with its content; empty where there is nothing."""
     try:
-        mode = path.lstat().st_mode
+        found = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return ""
-    if stat.S_ISREG(mode):
-        return hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
+    mode = found.st_mode
+    if stat.S_ISREG(found.st_mode):  # no content is changed without one of these
+        return f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
     return f"{stat.S_IFMT(mode)}{path.readlink() if stat.S_ISLNK(mode) else ''}"
 
 
@@ -352,8 +352,12 @@ def load_everything(*, quick: bool) -> None:
         if not module.name.endswith("__main__") and (not quick or module.name.startswith(_QUICK)):
             with contextlib.suppress(ImportError):
                 import_module(module.name)
+    if not quick:
+        for bench in import_module("sottovoce.bench.preset").bench_names():  # kept once they are read
+            import_module("sottovoce.bench.preset").load_bench(bench)
     # The unprivileged user may not be able to read the interpreter's own modules later.
     others = [f"encodings.{module.name}" for module in pkgutil.iter_modules(encodings.__path__)]
     for name in (*others, *(() if quick else _LATER)):
         with contextlib.suppress(ImportError, LookupError):
             import_module(name)
+    gc.freeze()  # forks then share more memory

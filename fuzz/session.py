@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--inputs", type=Path, help="keep the inputs in this folder, and use them if they are there")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"  # threads do not survive a fork
     folder = Path(tempfile.mkdtemp(prefix="sotto-fuzz-"))
     folder.chmod(0o755)
     began = time.monotonic()
@@ -56,7 +57,10 @@ def _prepare(inputs: Path, runs: bool) -> None:
 
 
 def _run_all(folder: Path, numbers: Any, jobs: int, began: float, chosen: Chosen) -> int:
-    context = multiprocessing.get_context("spawn")
+    from fuzz.runner import load_everything  # after the inputs were made, by a process of their own
+
+    load_everything(quick=chosen.quick)
+    context = multiprocessing.get_context("fork")  # workers share what is loaded, and so do the cases
     queue: Any = context.SimpleQueue()
     shares = [list(numbers)[job::jobs] for job in range(jobs)]
     workers = [
@@ -92,10 +96,9 @@ def _run_all(folder: Path, numbers: Any, jobs: int, began: float, chosen: Chosen
 
 
 def _work(folder: Path, numbers: list[int], chosen: Chosen, queue: Any) -> None:
-    from fuzz.runner import Runner, load_everything  # in a process of its own
+    from fuzz.runner import Runner
 
     die_with_parent(os.getppid())
-    load_everything(quick=chosen.quick)
     runner = Runner(folder, chosen)
     for number in numbers:
         queue.put(runner.run(number))

@@ -93,7 +93,14 @@ class MetricsLog:
         """Return the lines as a table with flat columns; see `Run.metrics`."""
         rows = [dict(_flat(line, ".")) for line in self.lines()]
         names = dict.fromkeys(name for row in rows for name in row)
-        return pa.table({name: [row.get(name) for row in rows] for name in names})
+        return pa.table({name: self._column(name, [row.get(name) for row in rows]) for name in names})
+
+    def _column(self, name: str, values: list[Any]) -> pa.Array:
+        """Return the values of one name, which are of one type, or null."""
+        try:
+            return pa.array(values)
+        except (pa.ArrowException, OverflowError):
+            raise DataError(f"{self.public.parent}: {name!r} of the metrics has values of several types.") from None
 
 
 def _read(path: Path) -> Iterator[tuple[int, Line]]:
