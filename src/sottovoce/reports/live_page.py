@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sottovoce.errors import DataError, PrivacyError
+from sottovoce.privacy.ledger import LEDGER_FILE
 from sottovoce.reports.page import AnyPath, DrawnPage, Report, draw_page, places_of, require_page, write_page
+from sottovoce.runs.folder import Run
 from sottovoce.runs.following import FollowedRun
 
 _SHARE = 4  # the page waits this many times as long as drawing it took: the training needs the processor, too
@@ -23,7 +25,8 @@ def follow(
     """Write the page of runs again and again, about `every` seconds, until all of them have ended; then return it.
 
     Until then, the page reloads itself. The last one does not, and has its figures and tables beside it. Runs that have
-    not started yet are waited for. Interrupted, it leaves the page as it is then, and raises KeyboardInterrupt.
+    not started yet, and the first checkpoint of a run with a ledger, are waited for. Interrupted, it leaves the page as
+    it is then, and raises KeyboardInterrupt.
     """
     folders, page = places_of(runs, out)
     require_page(page)
@@ -36,6 +39,11 @@ def follow(
             write_page(following.drawn, page)
         raise
     return write_page(draw_page(folders, page, title=title), page)
+
+
+def _can_be_verified(run: Path) -> bool:
+    """Return whether a ledger can be compared with a checkpoint, without which no page shows an epsilon."""
+    return Run(run).begun or not (run / LEDGER_FILE).exists()
 
 
 class _Following:
@@ -63,17 +71,19 @@ class _Following:
         states = {run.path: run.look() for run in self._runs}
         if all(status.ended for status in states.values()):
             return True
-        begun = [path for path, status in states.items() if status.state not in ("not started", "starting")]
+        started = [path for path, status in states.items() if status.state not in ("not started", "starting")]
+        begun = [path for path in started if _can_be_verified(path)]
         waiting = [path for path in states if path not in begun]
         if waiting and waiting != self._waiting:
-            self._say(f"Waiting for {', '.join(map(str, waiting))} to start. Ctrl-C ends this.")
+            what = "the first checkpoint of" if all(path in started for path in waiting) else "the start of"
+            self._say(f"Waiting for {what} {', '.join(map(str, waiting))}. Ctrl-C ends this.")
         self._waiting = waiting
         version = [run.version for run in self._runs]
         if begun and version != self._seen:
             began = time.monotonic()
             self.drawn = draw_page(begun, self._page, title=self._title)
             write_page(self.drawn, self._page, reload_seconds=self._every)
-            if self._seen is None:
+            if self._seen is None:  # once
                 self._say(f"{self._page} follows the training: open it in a browser. Ctrl-C ends this.")
             self._seen, self._failed = version, 0
             self.pause = max(self._every, _SHARE * (time.monotonic() - began))
