@@ -75,8 +75,8 @@ COMMANDS = (
 PANELS = {
     "Try it": ("demo",),
     "Get data": ("data",),
-    "Train": ("config", "model", "import", "train", "estimate"),
-    "Use a model and look at results": ("eval", "transcribe", "report"),
+    "Train": ("config", "model", "import", "estimate", "train", "watch"),
+    "Use a model and look at results": ("eval", "transcribe", "lm", "export", "report"),
     "Privacy": ("privacy",),
     "Reproduce the paper": ("bench",),
 }
