@@ -4,8 +4,11 @@ import json
 import shutil
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import soundfile
 
 from sottovoce.config import parse_setting, resolve
@@ -75,10 +78,45 @@ def _make_corpus(folder: Path) -> None:
     for suffix, between in (("tsv", "\t"), ("csv", ",")):
         lines = [between.join(row) for row in (header, *rows)]
         (folder / f"index.{suffix}").write_text("\n".join(lines) + "\n")
+    _make_other_layouts(folder, rows, recordings, supervisions)
     (folder / "index.jsonl").write_text("".join(json.dumps(dict(zip(header, row, strict=True))) + "\n" for row in rows))
     for name, items in (("recordings", recordings), ("supervisions", supervisions)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
         (folder / f"{name}.json").write_text(json.dumps(items))
+
+
+def _make_other_layouts(
+    folder: Path, rows: list[tuple[str, str, str, str]], recordings: list[Any], supervisions: list[Any]
+) -> None:
+    """Write the same corpus as Kaldi, NeMo, Hugging Face and Lhotse have it, and its text."""
+    kaldi = folder / "kaldi"
+    kaldi.mkdir()
+    for name, values in (
+        ("wav.scp", [f"{path} {folder / path}" for path, *_ in rows]),
+        ("text", [f"{path} {text}" for path, _, text, _ in rows]),
+        ("utt2spk", [f"{path} {speaker}" for path, speaker, *_ in rows]),
+        ("spk2gender", sorted({f"{speaker} {sex}" for _, speaker, _, sex in rows})),
+    ):
+        (kaldi / name).write_text("\n".join(values) + "\n")
+    lines = [{"audio_filepath": path, "text": text, "speaker": speaker} for path, speaker, text, _ in rows]
+    (folder / "nemo.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "text.txt").write_text("".join(f"{text}\n" for _, _, text, _ in rows))
+    cuts = [
+        {
+            "id": own["id"],
+            "type": "MonoCut",
+            "start": 0.0,
+            "duration": recording["duration"],
+            "channel": 0,
+            "recording": recording,
+            "supervisions": [own],
+        }
+        for recording, own in zip(recordings, supervisions, strict=True)
+    ]
+    (folder / "cuts.jsonl").write_text("".join(json.dumps(cut) + "\n" for cut in cuts))
+    audio = [{"bytes": (folder / path).read_bytes(), "path": path} for path, *_ in rows]
+    columns = {"audio": audio, "text": [row[2] for row in rows], "speaker": [row[1] for row in rows]}
+    pq.write_table(pa.table(columns), folder / "some.parquet")
 
 
 def _make_runs(folder: Path, store: Path) -> None:

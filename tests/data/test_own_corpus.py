@@ -61,5 +61,5 @@ def test_a_configuration_names_a_corpus_of_ones_own(recordings, tmp_path, sotto)
 
 
 def test_an_unknown_corpus_names_those_that_are_known():
-    with pytest.raises(sv.ConfigError, match=r"corpus\.kind='nothing' .*Expected commonvoice, .*synthetic.* or table"):
+    with pytest.raises(sv.ConfigError, match=r"corpus\.kind='nothing' .*expected commonvoice, .*synthetic.* or table"):
         resolve("tiny", {"corpus": {"kind": "nothing"}})

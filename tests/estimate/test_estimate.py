@@ -483,7 +483,7 @@ def test_audio_may_be_given_in_numbers_and_by_a_store(sotto, make_store):
         (("baseline", "--audio", "CV-es"), "has no corpus 'CV-es'. It has: LS-100"),
         (("baseline", "--audio-mean-seconds", 3), "go together"),
         (("baseline", "--audio-mean-seconds", 0, "--audio-std-seconds", 1), "mean audio 0 s > 0"),
-        (("baseline", "--audio-mean-seconds", 1, "--audio-std-seconds", "nan"), "both finite"),
+        (("baseline", "--audio-mean-seconds", 1, "--audio-std-seconds", "nan"), "expected a finite number"),
         (("baseline", "--audio", "LS-960", "--utterance-seconds", 3), "goes with --audio-mean-seconds"),
         (("baseline", "--audio", "LS-960", "--audio-mean-seconds", 3, "--audio-std-seconds", 1), "not both"),
         (("baseline", "--audio", "LS-960", "--train", "x"), "Leave out --audio"),

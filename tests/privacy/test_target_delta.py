@@ -34,7 +34,7 @@ def test_one_over_k_itself_is_refused():
 def test_a_cohort_of_less_than_one_user_is_refused():
     known = {"cohort_size": 1e-4, "sigma_dp": 10.0, "central_steps": 1, "target_delta": 1e-7}  # T q = 1e-10 < delta
     for claim in (claim_for, lambda **sizes: solve(Plan(epsilon=None, **sizes), "rdp")):
-        with pytest.raises(ConfigError, match=r"Expected cohort_size=0\.0001 >= 1"):
+        with pytest.raises(ConfigError, match=r"expected cohort_size=0\.0001 >= 1"):
             claim(population=10**6, **known)
 
 

@@ -508,7 +508,7 @@ def test_a_page_follows_a_training_until_it_ends(folder, tmp_path):
     following.join(60)
     last = page.read_text(encoding="utf-8")
     assert "<body>" in last
-    assert "http-equiv" not in last
+    assert 'http-equiv="refresh"' not in last
     assert "6 steps" in last
     assert written[0].files
 

@@ -99,7 +99,7 @@ def test_kinds_of_layers_come_in_the_order_of_the_model():
     layers = ["blocks.0.zeta.weight", "blocks.0.alpha.weight", "blocks.0.alpha.bias", "blocks.1.zeta.weight", "conv"]
     group = RunGroup("run", (), "#3f7fd4")
     picture = layer_picture("test", "A test", [(group, {layer: Pooled(1.0, 0.1, 1) for layer in layers})])
-    titles = [re.search("zeta|alpha|outside the blocks", svg)[0] for svg in picture.svgs]
+    titles = [re.search("zeta|alpha|outside the blocks", panel.svg)[0] for panel in picture.panels]
     assert titles == ["zeta", "alpha", "outside the blocks"]
     assert [entry.label for entry in picture.legend] == ["biases"]
 

@@ -162,7 +162,7 @@ def _require_text(arguments: Sequence[str]) -> None:
     """Raise ConfigError where an argument is not UTF-8: it could not be written into any of our files."""
     for argument in arguments:
         try:
-            argument.encode()
+            os.fspath(argument).encode()
         except UnicodeEncodeError:
             raise ConfigError(f"{argument!r} is not UTF-8. Rename the file, or give another value.") from None
 
