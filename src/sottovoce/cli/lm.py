@@ -43,7 +43,7 @@ def build(
     ] = None,
     includes_users: Annotated[
         bool,
-        typer.Option("--includes-users", help="State that the model may hold speakers' words, without any guarantee."),
+        typer.Option("--includes-users", help="Say that the model holds users' own words, which no guarantee covers."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -73,7 +73,7 @@ def build(
     if from_store is not None:
         sentences = chain(sentences, text.transcripts_of(Selection.parse(from_store).open()))
     model = kneser_ney.build((units(sentence, unit) for sentence in sentences), order)
-    about = LanguageModelNote(unit, order, model.sentences, from_store is not None)
+    about = LanguageModelNote(unit, order, model.sentences, users_transcripts=includes_users)
     write_arpa(model, out, about)
     _report(out, model, about, text.left_out, as_json)
 

@@ -37,7 +37,7 @@ class LanguageModelNote:
     level: Level
     order: int
     sentences: int
-    users_transcripts: bool  # whether some of the text came from speakers of a store
+    users_transcripts: bool  # whether some of the text is users' own words
 
 
 @dataclass(frozen=True)
