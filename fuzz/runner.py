@@ -200,10 +200,10 @@ class Runner:
         try:
             if fault == "term" and not select.select([descriptor], [], [], random.uniform(0.01, 0.5))[0]:
                 os.kill(pid, signal.SIGTERM)
-            hung = not select.select([descriptor], [], [], WALL_SECONDS)[0]
+            hung = not _ends(descriptor, WALL_SECONDS)
             if hung and any(word in LONG for word in words[:3]):  # it was at work: asked to end, it must
                 os.kill(pid, signal.SIGTERM)
-                hung = not select.select([descriptor], [], [], GRACE_SECONDS)[0]
+                hung = not _ends(descriptor, GRACE_SECONDS)
             if hung:
                 os.killpg(pid, signal.SIGKILL)
         finally:
@@ -251,6 +251,11 @@ class Runner:
 
 
 _FOLDER = f"{stat.S_IFDIR}"
+
+
+def _ends(descriptor: int, seconds: int) -> bool:
+    """Return whether a process ends in time. Time in which everything was stopped does not count."""
+    return any(select.select([descriptor], [], [], 1.0)[0] for _ in range(seconds))
 
 
 def _state(folder: Path) -> dict[str, str]:
