@@ -488,7 +488,7 @@ def test_a_page_follows_a_training_until_it_ends(folder, tmp_path):
     following = threading.Thread(target=lambda: written.append(follow(run, page, every=0.1, say=said.append)))
 
     def wait_for(condition):
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while not condition():
             assert time.monotonic() < end
             time.sleep(0.05)
@@ -505,7 +505,7 @@ def test_a_page_follows_a_training_until_it_ends(folder, tmp_path):
         assert "so far 2 of 6 steps" in first
         assert not (tmp_path / "live_files").exists()
         (run / "private.jsonl").write_text("".join(lines))
-    following.join(60)
+    following.join(120)
     last = page.read_text(encoding="utf-8")
     assert "<body>" in last
     assert 'http-equiv="refresh"' not in last
