@@ -37,7 +37,8 @@ def sizes(model):
         (("ln",), lambda name: ".ln" in f".{name}"),
         (("mlp", "output"), lambda name: ".w1." in name or ".w2." in name or name.startswith("output")),
         (("wqkv",), lambda name: "wqkv" in name),
-        (("blocks.1",), lambda name: name.startswith("blocks.1.")),
+        (("blocks.1", "final_ln"), lambda name: name.startswith(("blocks.1.", "ln."))),
+        (("ln", "biases"), lambda name: ".ln" in f".{name}" or name.endswith("bias")),
         (("rest",), lambda name: not name.startswith("blocks.")),
     ],
 )
@@ -54,8 +55,10 @@ def test_only_the_selected_parameters_are_in_the_vector(trainable, belongs):
 
 
 def test_an_impossible_selection_lists_the_choices():
-    names = "input_scale, rest, input_bias, conv, blocks.0 to blocks.1, ln1, ln, wqkv, attention, wf, ln2, w1, mlp, w2"
-    with pytest.raises(ConfigError, match=f"No parameters are called 'mpl'. Choose among: {names}, output\\."):
+    names = "input_scale, rest, input_bias, biases, conv, blocks.0 to blocks.1, ln1, ln, wqkv, attention, wf, ln2, w1, mlp, w2"
+    with pytest.raises(
+        ConfigError, match=f"No parameters are called 'mpl'. Choose among: {names}, final_ln, output\\."
+    ):
         Recogniser.make(SMALL, TOKENS, trainable=("ln", "mpl"))
     with pytest.raises(ConfigError, match=f"selects no parameters. Choose among: all, {names}"):
         Recogniser.make(SMALL, TOKENS, trainable=())

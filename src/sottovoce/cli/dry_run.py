@@ -45,6 +45,7 @@ def _rows(planned: dict[str, Any]) -> list[list[str]]:
     step, left = planned["step"], planned["steps"] - planned["steps_done"]
     done = f", {planned['steps_done']:,} of them done" if planned["steps_done"] else ""
     rows = [["steps", f"{planned['steps']:,}{done}"]]
+    rows.append(["parameters that train", _parameters(planned)])
     rows += _central_work(planned) if step["users"] is None else _federated_work(planned)
     rows.append(["audio in a step", f"{duration(step['audio_seconds'])}, counted as often as it is heard"])
     rows.append(["time of a step", f"{step['seconds']:.3g} s with {_processes(planned['processes'])}"])
@@ -56,6 +57,11 @@ def _rows(planned: dict[str, Any]) -> list[list[str]]:
         rows.append(["epsilon at the end", _epsilon(planned["privacy"])])
     rows.append(["disk", f"{gigabytes(planned['disk_bytes'])}; {gigabytes(planned['disk_free_bytes'])} are free"])
     return rows
+
+
+def _parameters(planned: dict[str, Any]) -> str:
+    frozen = "" if planned["trainable"] == planned["parameters"] else f"; the model has {planned['parameters']:,}"
+    return f"{planned['trainable']:,} in {planned['layers']:,} layers{frozen}"
 
 
 def _processes(count: int) -> str:

@@ -75,8 +75,8 @@ class Federated(BaseModel):
     )
     trainable: Annotated[Trainable, BeforeValidator(_as_names)] = Field(
         "all",
-        description="the parameters that train: all, or a list of groups, kinds and blocks such as [ln, output]; [] trains "
-        "adapters alone",
+        description="the parameters that train: all, or a list of groups, kinds and blocks such as [ln, output]; with "
+        "adapters, what trains besides: [] is nothing",
     )
     adapters: Adapters = Field(default_factory=Adapters, description="low-rank adapters that train besides")
     central_steps: int = Field(2000, ge=1, le=100_000_000, description="T, the number of central steps")

@@ -1,10 +1,10 @@
 """Low-rank adapters: a frozen matrix W counts as W + scale B A, where the thin matrices A and B train in its place.
 
 B begins at zero, so the model begins as the one without adapters. The rows of A are orthonormal, drawn from a named
-stream of the run's seed: every process and every user has the same ones, and a change of B moves the effective matrix by
-exactly `scale` times as much. In a flat vector A and B are tensors like all others, in the group `adapters`, with the
-block and the kind of their matrix. `FlatModel.tensors` returns effective matrices, so a model file never shows that a
-run had adapters.
+stream of the run's seed: every process and every user has the same ones, and a change of B moves the effective matrix
+by exactly `scale` times as much. In a flat vector A and B are tensors like all others, in the group `adapters`, with
+the block and the kind of their matrix. `FlatModel.tensors` returns effective matrices, so a model file never shows that
+a run had adapters.
 
 Promises: scores are those of the merged model, to the bit on a CPU. No gradient of W is ever computed.
 """
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from sottovoce.errors import ConfigError
 from sottovoce.model.adapter_options import Adapters
-from sottovoce.model.encoder import Encoder
+from sottovoce.model.encoder import Encoder, make_on_meta
+from sottovoce.model.encoder_options import EncoderOptions
 from sottovoce.model.linear import AdaptedLinear
 from sottovoce.model.roles import ADAPTERS, TensorRole, listed
 from sottovoce.randomness import stream
@@ -48,6 +49,13 @@ def adapt_(encoder: Encoder, adapters: Adapters, seed: int) -> None:
         adapted.a.requires_grad_(adapters.train == "both")
         parent, _, own = name.rpartition(".")
         setattr(encoder.get_submodule(parent), own, adapted)
+
+
+def make_adapted_on_meta(options: EncoderOptions, tokens: int, adapters: Adapters) -> Encoder:
+    """Return an encoder with adapters without memory for its parameters, to ask for its sizes."""
+    encoder = make_on_meta(options, tokens)
+    adapt_(encoder, adapters, seed=0)  # nothing is drawn
+    return encoder
 
 
 def _chosen(encoder: Encoder, adapters: Adapters) -> list[str]:

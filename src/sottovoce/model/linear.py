@@ -5,8 +5,8 @@ parameters and a user's small batches, these passes over memory take a tenth of 
 itself adds to the gradient, where `FlatModel` has said in which memory that is. Elsewhere this is PyTorch's own linear.
 
 With an adapter (`adapters.py`) the product is that with the effective matrix W + scale B A, which takes less time to
-make than two thin products with many places. Its gradient is never made: those of A and B are products of thin matrices,
-scale B^T (g^T x) as (scale g B)^T x, and (g^T x) A^T scale as g^T (scale x A^T).
+make than two thin products with many places. The gradient of that matrix, g^T x, is never made: that of A is
+(scale g B)^T x, that of B is g^T (scale x A^T), all of them thin.
 """
 
 from typing import Any

@@ -22,7 +22,7 @@ from sottovoce.features import logmel
 from sottovoce.features.bandwidth import BandRange
 from sottovoce.files import written_whole
 from sottovoce.model.adapter_options import NO_ADAPTERS, Adapters
-from sottovoce.model.adapters import adapt_
+from sottovoce.model.adapters import adapt_, make_adapted_on_meta
 from sottovoce.model.encoder import Encoder, make_initialised, make_on_meta
 from sottovoce.model.encoder_options import EncoderOptions
 from sottovoce.model.flat import FlatModel, encoder_partition, require_shapes
@@ -163,9 +163,7 @@ def saved_partition(
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path} cannot be read: {error}.") from None
     options, token_set = _model_of(description, path)
-    encoder = make_on_meta(options, len(token_set.tokens))
-    adapt_(encoder, adapters, seed=0)  # nothing is drawn on meta
-    return encoder_partition(encoder, name, trainable)
+    return encoder_partition(make_adapted_on_meta(options, len(token_set.tokens), adapters), name, trainable)
 
 
 def _options(description: dict[str, Any], path: Path) -> EncoderOptions:

@@ -334,8 +334,9 @@ def start_model(
 ) -> Recogniser:
     """Return the seed model, or a model with random parameters; a resumed run loads its checkpoint later.
 
-    Parameters outside `trainable` are frozen, except those of adapters. Where the data has other tokens than the seed model, output rows of the
-    tokens that both have are kept, new ones are those of a new model, and `say` gets one line about it.
+    Parameters outside `trainable` are frozen, except those of adapters. Where the data has other tokens than the seed
+    model, output rows of the tokens that both have are kept, new ones are those of a new model, and `say` gets one line
+    about it.
     """
     device = config.hardware.open()
     own: Trainable = "all" if adapters.rank else trainable  # of the model that gets the adapters
