@@ -55,7 +55,8 @@ def test_only_the_selected_parameters_are_in_the_vector(trainable, belongs):
 
 
 def test_an_impossible_selection_lists_the_choices():
-    names = "input_scale, rest, input_bias, biases, conv, blocks.0 to blocks.1, ln1, ln, wqkv, attention, wf, ln2, w1, mlp, w2"
+    blocks = "blocks.0 to blocks.1, ln1, ln, wqkv, attention, wf, ln2, w1, mlp, w2"
+    names = f"input_scale, rest, input_bias, biases, conv, {blocks}"
     with pytest.raises(
         ConfigError, match=f"No parameters are called 'mpl'. Choose among: {names}, final_ln, output\\."
     ):

@@ -45,8 +45,6 @@ def project(x: Tensor, layer: nn.Linear, residual: Tensor | None = None) -> Tens
 class AdaptedLinear(nn.Linear):
     """A linear layer whose frozen matrix W counts as W + scale B A; `weight` is W."""
 
-    bias: nn.Parameter | None
-
     def __init__(self, layer: nn.Linear, rank: int, scale: float) -> None:
         """Take the parameters of a layer, and begin with an adapter of zeros."""
         nn.Module.__init__(self)
@@ -63,7 +61,8 @@ class AdaptedLinear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Return the product for x (..., channels), with the bias where there is one."""
         product = self.project(x.flatten(0, -2)).view(*x.shape[:-1], self.out_features)
-        return product if self.bias is None else product + self.bias
+        bias: Tensor | None = self.bias
+        return product if bias is None else product + bias
 
     def project(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Return the product for x (places, channels), plus `residual` if there is one."""
