@@ -24,7 +24,7 @@ class Adapters(BaseModel):
         description="matrices with adapters: kinds, groups and blocks such as [attention] or [blocks.3]",
     )
     alpha: float | None = Field(
-        None, gt=0, le=1e6, allow_inf_nan=False, description="B A is scaled by alpha/rank; null: alpha is the rank"
+        None, ge=1e-3, le=1e6, allow_inf_nan=False, description="B A is scaled by alpha/rank; null: alpha is the rank"
     )
     train: Literal["both", "b"] = Field(
         "b", description="what trains: both A and B, or B alone, with half the parameters and no product of two noises"

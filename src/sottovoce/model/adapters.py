@@ -77,10 +77,17 @@ def _chosen(encoder: Encoder, adapters: Adapters) -> list[str]:
 
 
 def _orthonormal(seed: int, name: str, rank: int, inputs: int) -> Tensor:
-    """Return orthonormal rows in a random direction, (rank, inputs)."""
-    drawn = stream(seed, "adapters", name).standard_normal((inputs, rank))
-    columns, triangle = np.linalg.qr(drawn)
-    return torch.from_numpy((columns * np.sign(np.diagonal(triangle))).T.astype(np.float32))
+    """Return orthonormal rows in a random direction, (rank, inputs).
+
+    Gram-Schmidt in sums of NumPy's own: those of a BLAS may depend on its number of threads.
+    """
+    rows = stream(seed, "adapters", name).standard_normal((rank, inputs))
+    for place in range(rank):
+        before = rows[:place]
+        for _ in range(2):  # the second time removes what rounding has left
+            rows[place] -= ((before * rows[place]).sum(axis=1, keepdims=True) * before).sum(axis=0)
+        rows[place] /= np.sqrt(np.square(rows[place]).sum())
+    return torch.from_numpy(rows.astype(np.float32))
 
 
 def adapted_matrices(encoder: nn.Module) -> dict[str, AdaptedLinear]:
