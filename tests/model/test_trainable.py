@@ -134,3 +134,6 @@ def test_the_command_says_how_many_parameters_train(sotto):
     assert sotto("model", "tiny", "--set", "federated.trainable=x").error.startswith("error: No parameters are called")
     words = ("estimate", "tiny", "--set", "federated.trainable=[ln]", "--audio", "LS-960")
     assert ", of which 1,728 train, in 18 layers" in sotto(*words).stdout
+    adapters = ("--set", "federated.adapters.rank=4", "--set", "federated.trainable=[]")
+    counted = "554,720 parameters, of which 13,824 train (federated.adapters and federated.trainable), in 16 layers"
+    assert counted in sotto("model", "tiny", *adapters).stderr
