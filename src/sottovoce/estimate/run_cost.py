@@ -102,8 +102,10 @@ def estimate(
     size = describe(config, config.federated.partition, config.corpus.first_language)
     cohort = cohort_size(config)
     precision = precision or config.hardware.precision
-    trained = {"trainable": config.federated.trainable, "adapters": config.federated.adapters}
-    flops = flops_per_second(config.model, size.tokens, audio.utterance_seconds, **trained)
+    options = config.federated
+    flops = flops_per_second(
+        *(config.model, size.tokens, audio.utterance_seconds), trainable=options.trainable, adapters=options.adapters
+    )
     work = local_work(config, audio.seconds, typical_utterance(audio, sharing))
     steps, seconds = map(audio.mean, work)
     pace = _pace(config, size, device, precision)

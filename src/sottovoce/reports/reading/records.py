@@ -19,6 +19,7 @@ from sottovoce.model.adapter_options import NO_ADAPTERS, Adapters
 from sottovoce.model.model_file import MODEL_FILE
 from sottovoce.model.partition import Partition, PartitionName
 from sottovoce.model.recogniser import saved_partition
+from sottovoce.model.roles import Trainable
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE
 from sottovoce.reports.reading.metrics import read_metrics
@@ -174,7 +175,7 @@ class RunRecord:
         federated = self.kind == "federated"
         chosen: PartitionName = self.setting("federated.partition") if federated else "tensor"
         given = self.setting("federated.trainable") if federated else None
-        trainable = "all" if given is None else given
+        trainable: Trainable = "all" if given is None else given
         try:
             return saved_partition(self.path / LAST / MODEL_FILE, chosen, trainable, self.adapters)
         except SottoError:  # no checkpoint, or of a version that names parameters differently
