@@ -80,13 +80,12 @@ class EspeakEngine:
             function.argtypes, function.restype = arguments, ctypes.c_int
         self._library.espeak_ListVoices.argtypes = [ctypes.c_void_p]
         self._library.espeak_ListVoices.restype = ctypes.c_void_p
-        self._data = Path(espeakng_loader.get_data_path())
-        self.sample_rate_hz: int = self._library.espeak_Initialize(
-            _SYNCHRONOUS, 0, str(self._data).encode(), _DONT_EXIT
-        )
+        data = Path(espeakng_loader.get_data_path())
+        self.sample_rate_hz: int = self._library.espeak_Initialize(_SYNCHRONOUS, 0, str(data).encode(), _DONT_EXIT)
         if self.sample_rate_hz <= 0:
             raise EspeakError(f"espeak_Initialize returned {self.sample_rate_hz}.")
         self._check("espeak_ng_SetRandSeed", 1)  # by default the engine takes the time of day
+        self._variants = {file.name for file in (data / "voices" / "!v").iterdir()}
         self._samples = bytearray()
         self._callback = _CALLBACK(self._receive)  # this reference protects it from the garbage collector
         self._library.espeak_SetSynthCallback(self._callback)
@@ -108,7 +107,7 @@ class EspeakEngine:
     def choose(self, voice: str, *, rate: int, pitch: int, pitch_range: int) -> None:
         """Set the voice, for example "en-us+f3", the rate, the pitch and its range."""
         _, plus, variant = voice.partition("+")
-        if plus and variant not in {file.name for file in (self._data / "voices" / "!v").iterdir()}:
+        if plus and variant not in self._variants:
             raise EspeakError(f"The variant of voice {voice} does not exist.")  # the engine would ignore it
         self._check("espeak_SetVoiceByName", voice.encode())
         for code, name, value in ((_RATE, "rate", rate), (_PITCH, "pitch", pitch), (_RANGE, "range", pitch_range)):

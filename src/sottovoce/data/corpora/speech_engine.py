@@ -63,7 +63,7 @@ class _Server:
     def __init__(self) -> None:
         # -I isolates the script from the environment and from this package, so it needs the folder of the loader.
         command = [sys.executable, "-I", espeak_process.__file__, espeak_process.SERVE, str(loader_folder())]
-        self._messages = tempfile.TemporaryFile()  # a pipe that nobody reads could fill up
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - open until `end`; a pipe could fill up unread
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._messages)
 

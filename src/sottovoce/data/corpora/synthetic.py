@@ -14,7 +14,7 @@ import importlib.metadata
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,7 +166,8 @@ class Synthetic(CorpusSpec):
         return _SPEED
 
 
-def speakers_of(options: Synthetic) -> list[Speaker]:
+@functools.lru_cache(1)  # a preparation asks several times
+def speakers_of(options: Synthetic) -> tuple[Speaker, ...]:
     """Return the speakers, sorted by name; they are dealt to languages and domains in turn."""
     counts = UtteranceCounts(options.mean_utterances, options.tail, options.max_utterances)
     conditions = Conditions(options.clean_snr_db, options.least_snr_db, options.band_share, options.reverb_share)
@@ -185,7 +186,7 @@ def speakers_of(options: Synthetic) -> list[Speaker]:
                 most_voices=options.voices,
             )
         )
-    return sorted(speakers, key=lambda speaker: speaker.name)
+    return tuple(sorted(speakers, key=lambda speaker: speaker.name))
 
 
 def generate(options: Synthetic, folder: Path, workers: int, on_speaker: Callable[[int, int], None]) -> Path:
@@ -200,18 +201,21 @@ def generate(options: Synthetic, folder: Path, workers: int, on_speaker: Callabl
     with only_writer(audio):
         _remove_temporaries(audio, folder)
         _begin(options, audio)
-        tasks = [_SpeakerTask(options, speaker, audio) for speaker in speakers_of(options)]
-        rows: list[list[str]] = [list(COLUMNS)]
+        tasks = (_SpeakerTask(options, speaker, audio) for speaker in speakers_of(options))
+        index = folder / INDEX_FILE
         try:
-            for done, new in enumerate(map_ordered(_make_speaker, tasks, workers), start=1):
-                rows += new
-                on_speaker(done, len(tasks))
+            with written_whole(index) as file:
+                file.write(_line(COLUMNS))
+                for done, rows in enumerate(map_ordered(_make_speaker, tasks, workers), start=1):
+                    file.writelines(map(_line, rows))
+                    on_speaker(done, options.speakers)
         finally:
             _engine.close()  # with one worker, the speakers were made in this process
-        index = folder / INDEX_FILE
-        with written_whole(index) as file:
-            file.writelines("\t".join(row).encode() + b"\n" for row in rows)
         return index
+
+
+def _line(values: Sequence[str]) -> bytes:
+    return "\t".join(values).encode() + b"\n"
 
 
 def _begin(options: Synthetic, audio: Path) -> None:
