@@ -24,6 +24,7 @@ loader, which also makes it start fast.
 
 import array
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -143,6 +144,7 @@ def serve(engine: EspeakEngine, documents: BinaryIO, output: BinaryIO) -> int:
     """Answer every document and return the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the process that asks, and thereby this one
     engine.list_voices()
+    gc.freeze()  # a collection in a fork would copy the pages of everything that is loaded
     for document in documents:
         child = os.fork()
         if child == 0:

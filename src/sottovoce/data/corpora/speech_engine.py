@@ -72,11 +72,13 @@ class _Server:
         with contextlib.suppress(BrokenPipeError):  # the process has ended: there is no answer
             tasks.write(json.dumps(task._asdict()).encode() + b"\n")
             tasks.flush()
-        header = json.loads(answers.readline() or b'{"samples": [1]}')
+        line = answers.readline()
+        header = json.loads(line) if line.endswith(b"\n") else {}
         if "error" in header:
             raise _failure(task, header["error"])
-        data = [answers.read(2 * count) for count in header["samples"]]
-        if [len(samples) for samples in data] != [2 * count for count in header["samples"]]:
+        sizes = [2 * count for count in header.get("samples", ())]
+        data = [answers.read(size) for size in sizes]
+        if not header or [len(samples) for samples in data] != sizes:
             raise _failure(task, self._last_words())
         return Speech(header["sample_rate_hz"], [np.frombuffer(samples, np.int16) for samples in data])
 
