@@ -20,7 +20,7 @@ def population(
     ] = None,
     charge: Annotated[
         list[Path] | None,
-        typer.Option(help="First charge the releases of a run that was made with another ledger. May be repeated."),
+        typer.Option(help="First charge the releases of a run that was made with another ledger. Repeat for several."),
     ] = None,
     target_delta: Annotated[float, typer.Option(help="The delta of (epsilon, delta).")] = 1e-9,
     as_json: AsJson = False,
