@@ -49,7 +49,8 @@ def _rows(planned: dict[str, Any]) -> list[list[str]]:
     rows.append(["audio in a step", f"{duration(step['audio_seconds'])}, counted as often as it is heard"])
     rows.append(["time of a step", f"{step['seconds']:.3g} s with {_processes(planned['processes'])}"])
     if planned["evaluations"]:
-        each = duration(planned["seconds_per_evaluation"])
+        seconds = planned["seconds_per_evaluation"]
+        each = "less than a second" if seconds < 1 else duration(seconds)
         rows.append(["evaluations on dev", f"{planned['evaluations']:,} of {each} each"])
     rows.append(["time of the run", f"about {duration(planned['seconds_left'])} for {left:,} steps{_limit(planned)}"])
     if planned["privacy"] is not None:

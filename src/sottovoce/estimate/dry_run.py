@@ -81,6 +81,7 @@ def dry_run(group: Group, kind: TrainingKind, resolved: Resolved, folder: Path, 
             "--dry-run measures users of a store, and this run would make its own. Make it first with `sotto data "
             f"prepare preset {resolved.name} --out STORE`, and give it with --train."
         )
+    Run(folder).require_own(kind)
     opened = OpenRun(resolved=resolved, group=group, run=Run(folder), display=NoDisplay(), stop=Stop())
     planned = _central(opened) if kind == "central" else _federated(opened)
     if group.leads:
