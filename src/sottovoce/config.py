@@ -308,6 +308,9 @@ def _meanings(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, str]]
     for name, field in type(section).model_fields.items():
         if field.description is not None:
             yield f"{prefix}{name}", field.description
+        for union in field.metadata:
+            if isinstance(union, OpenUnion):
+                yield f"{prefix}{name}.{union.key}", union.choices
         if isinstance(inner := getattr(section, name), BaseModel):
             yield from _meanings(inner, f"{prefix}{name}.")
 
