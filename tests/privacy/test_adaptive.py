@@ -57,8 +57,7 @@ def test_worked_example(noise, shares, stds):
     assert [norm / 2**38 for norm in mech.grid.norms] == pytest.approx([0.8 * share for share in shares])
     assert mech.grid.count / 2**38 == pytest.approx(0.6 / math.sqrt(2))
     assert mech.z == pytest.approx(2.0)
-    on_average = [std * unit / mech.divisor for std, unit in zip(mech.noise_stds, mech.units, strict=False)]
-    assert on_average == pytest.approx([0.1 * std for std in stds])
+    assert mech.average_noise_stds == pytest.approx([0.1 * std for std in stds])
     # Layer one is clipped from norm 6 to 3, layer two of norm 2 is not.
     total = added(mech, [3.0] * 4 + [0.5] * 16)
     assert (mech.average(total) * 20).tolist() == pytest.approx([1.5] * 4 + [0.5] * 16)

@@ -17,7 +17,7 @@ from sottovoce.federated.diagnostics import Figures
 from sottovoce.federated.noise_drawing import NoiseDrawing
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import AnyOptimizer, State
-from sottovoce.privacy.bounds_state import mechanism_of_step, set_bounds_
+from sottovoce.privacy.bounds_state import Bounds, mechanism_of_step, set_bounds_
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import NoiseState
@@ -94,11 +94,16 @@ class Engine:
 
     def _release(self, t: int, collected: Collected, noise: DrawnNoise | None, figures: Figures) -> Tensor:
         """Return the released average: made by the leader, which has the noise, and the same on every process."""
-        bounds, average = None, torch.empty_like(self.theta)
-        if noise is not None:
-            released = release(t, collected.total, collected.weight, noise=noise, ledger=self.ledger)
-            self.noise_state, bounds, average = released.noise_state, released.bounds, released.average
-            figures.released(average, released.diagnosis)
+        if noise is None:
+            self._share_bounds(None)
+            return self.aggregator.broadcast_(torch.empty_like(self.theta))
+        released = release(t, collected.total, collected.weight, noise=noise, ledger=self.ledger)
+        self.noise_state = released.noise_state
+        figures.released(released.average, released.diagnosis)
+        self._share_bounds(released.bounds)
+        return self.aggregator.broadcast_(released.average)
+
+    def _share_bounds(self, bounds: Bounds | None) -> None:
+        """Where clip bounds adapt, keep those that the leader gives for the next step, the same on every process."""
         if self.mechanism.privacy.adapts:
             set_bounds_(self.state, self.aggregator.from_leader(bounds))
-        return self.aggregator.broadcast_(average)

@@ -60,13 +60,12 @@ def add_clipped_(
     if mechanism.clip_norms is None and float(delta.abs().max()) * max(scales) > largest:
         return None
     _add_scaled_(total, delta, scales, mechanism.partition)
-    if mechanism.grid is not None:
-        _count_(total, norms, weight, mechanism)
+    _count_(total, norms, weight, mechanism)
     return norms, factors
 
 
 def _count_(total: Tensor, norms: Tensor, weight: int, mechanism: Mechanism) -> None:
-    """Add, after the deltas, plus or minus one number for every bound: whether the delta lies within it."""
+    """Where bounds adapt, add plus or minus one number for each, after the deltas: whether the delta lies within it."""
     if mechanism.grid is None or mechanism.clip_norms is None:
         return
     compared = torch.linalg.vector_norm(norms)[None] if mechanism.privacy.clips_whole else norms

@@ -303,6 +303,12 @@ class Mechanism:
         stds = [std * (analysis.inside if belongs else analysis.outside) for belongs in inside]
         return stds + [std] * (len(self.summed.tensor_sizes) - len(stds))
 
+    @cached_property
+    def average_noise_stds(self) -> tuple[float, ...]:
+        """The standard deviation of the noise on the average, for every tensor: public, for the server optimizer."""
+        tensors = zip(self.noise_stds, self.partition.tensor_layers, strict=False)  # without counts
+        return tuple(std * self.units[layer] / self.divisor for std, layer in tensors)
+
     def require_range(self, users: int) -> int:
         """Return the most units that one user may add to a coordinate without any sum wrapping around, or raise."""
         noise = _NOISE_TAIL * max(self.noise_stds)
