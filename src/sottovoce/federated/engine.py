@@ -106,4 +106,5 @@ class Engine:
     def _share_bounds(self, bounds: Bounds | None) -> None:
         """Where clip bounds adapt, keep those that the leader gives for the next step, the same on every process."""
         if self.mechanism.privacy.adapts:
-            set_bounds_(self.state, self.aggregator.from_leader(bounds))
+            known = bounds or self.mechanism.clip_norms or ()  # the others send what they have: of the same type
+            set_bounds_(self.state, tuple(self.aggregator.from_leader(list(known))))
