@@ -69,7 +69,7 @@ class AdaptiveClipping(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     quantile: float = Field(0.5, gt=0, lt=1, description="the share of users whose delta a bound should leave alone")
-    lr: float = Field(0.2, gt=0, le=10, description="how fast bounds follow: a step changes them by a factor <= e^lr")
+    lr: float = Field(0.5, gt=0, le=10, description="how fast bounds follow: a step changes them by a factor <= e^lr")
     share: float = Field(
         0.01,
         ge=1e-6,
