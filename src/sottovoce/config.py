@@ -149,7 +149,7 @@ PUBLIC_SETTINGS: Mapping[str, tuple[str, ...] | None] = {
     "specaugment": None,
     "participation": (*("population", "cohort_size", "sampling", "weight", "weight_bound", "weight_total", "q_min"),),
     "privacy": (
-        *("clip_norm", "clipping", "rule", "layer_weights", "sigma_dp", "noise", "target_delta", "budget"),
+        *("clip_norm", "clipping", "adaptive", "rule", "layer_weights", "sigma_dp", "noise", "target_delta", "budget"),
         *("noise_analysis", "accept", "diagnostics"),
     ),
     "randomness": ("source",),
