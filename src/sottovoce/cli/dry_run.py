@@ -45,6 +45,7 @@ def _rows(planned: dict[str, Any]) -> list[list[str]]:
     step, left = planned["step"], _last_step(planned) - planned["steps_done"]
     done = f", {planned['steps_done']:,} of them done" if planned["steps_done"] else ""
     rows = [["steps", f"{planned['steps']:,}{done}"]]
+    rows.append(["parameters that train", _parameters(planned)])
     rows += _central_work(planned) if step["users"] is None else _federated_work(planned)
     rows.append(["audio in a step", f"{duration(step['audio_seconds'])}, counted as often as it is heard"])
     rows.append(["time of a step", f"{step['seconds']:.3g} s with {_processes(planned['processes'])}"])
@@ -67,6 +68,11 @@ def _last_step(planned: dict[str, Any]) -> int:
 
 def _limit(planned: dict[str, Any]) -> str:
     return "" if planned["minutes_end_at"] is None else ", where central.max_minutes ends it"
+
+
+def _parameters(planned: dict[str, Any]) -> str:
+    frozen = "" if planned["trainable"] == planned["parameters"] else f"; the model has {planned['parameters']:,}"
+    return f"{planned['trainable']:,} in {planned['layers']:,} layers{frozen}"
 
 
 def _processes(count: int) -> str:

@@ -34,7 +34,8 @@ def model(
     layers, memory = size.partition, size.memory_bytes
     rows = [[name, f"{count:,}", f"{100 * count / size.parameters:.3f}"] for name, count in layers.items()]
     print_table(f"{preset}: layers by {partition}", ["layer", "parameters", "%"], rows)
-    frozen = "" if size.trainable == size.parameters else f", of which {size.trainable:,} train (federated.trainable),"
+    by = "federated.adapters and federated.trainable" if config.federated.adapters.rank else "federated.trainable"
+    frozen = "" if size.trainable == size.parameters else f", of which {size.trainable:,} train ({by}),"
     note(
         f"{size.parameters:,} parameters{frozen} in {size.layers} layers. A training process needs about "
         f"{gigabytes(memory['total'])}: parameters {gigabytes(memory['parameters'])}, gradients "

@@ -51,6 +51,9 @@ class DryRun:
     processes: int
     steps: int
     steps_done: int
+    parameters: int  # of the model
+    trainable: int  # D, the parameters that train
+    layers: int  # of these
     step: StepTime
     evaluations: int  # that are left
     seconds_per_evaluation: float
@@ -127,7 +130,9 @@ def _planned(context: TrainingContext, kind: TrainingKind, step: StepTime, every
     evaluations = 0 if context.dev is None else -(-context.steps // every) - done // every
     on_dev, on_test = (evaluation_seconds(context, one) for one in (context.dev, context.test))
     parameters = sum(tensor.numel() for tensor in context.recogniser.flat.tensors().values())
-    state = sum(vector.numel() for vector in context.state.vectors.values())
+    flat, partition = context.recogniser.flat, context.resolved.config.federated.partition
+    saved = (*context.state.vectors.values(), *flat.unmerged().values())
+    state = sum(vector.numel() for vector in saved)
     existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     return DryRun(
         run=str(folder),
@@ -135,6 +140,9 @@ def _planned(context: TrainingContext, kind: TrainingKind, step: StepTime, every
         processes=context.group.size,
         steps=context.steps,
         steps_done=done,
+        parameters=parameters,
+        trainable=flat.theta.numel(),
+        layers=len(flat.partition(partition if kind == "federated" else "tensor")),
         step=step,
         evaluations=evaluations,
         seconds_per_evaluation=on_dev,

@@ -39,7 +39,11 @@ class Prepared:
         speakers = opened.speakers()
         users = speakers.iid(config.seed) if config.users.iid else speakers
         context = opened.prepare(
-            speakers, optimizer=options.optimizer, steps=options.central_steps, trainable=options.trainable
+            speakers,
+            optimizer=options.optimizer,
+            steps=options.central_steps,
+            trainable=options.trainable,
+            adapters=options.adapters,
         ).knowing(declared_band(speakers.store, config.specaugment))
         mechanism = Mechanism(
             config.privacy,

@@ -41,7 +41,11 @@ RUN_FILES = (
     RunFile("ledger.jsonl", "published", "every release"),
     RunFile(METRICS_FILE, "published", "learning rates, epsilon, norms and trust ratios of the releases"),
     RunFile(f"checkpoints/*/{MODEL_FILE}", "published", "the models; the best or the last one is exported"),
-    RunFile("checkpoints/*/state.safetensors", "covered", "the state of the server optimizer and of adaptive clipping"),
+    RunFile(
+        "checkpoints/*/state.safetensors",
+        "covered",
+        "the server optimizer, clip bounds that adapt, and adapters before they are merged",
+    ),
     RunFile(PRIVATE_METRICS_FILE, "private", "diagnostics, times, error rates on dev"),
     RunFile("config.json", "private", "places of the data, and hashes of it"),
     RunFile("machines.json", "private", "the types of machine it was trained on"),

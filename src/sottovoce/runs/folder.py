@@ -4,8 +4,9 @@
     RUN/machines.json               the types of machine it was trained on
     RUN/metrics.jsonl               the public figures of every step
     RUN/private.jsonl               the private ones, and a line for every evaluation
-    RUN/checkpoints/STEP/           model.safetensors, state.safetensors (optimizer), checkpoint.json (counters), and
-                                    noise.safetensors (secret), where a noise mechanism has a state
+    RUN/checkpoints/STEP/           model.safetensors, state.safetensors (the optimizer, and adapters before they were
+                                    merged into the model), checkpoint.json (counters), and noise.safetensors (secret),
+                                    where a noise mechanism has a state
     RUN/last, RUN/best              links to the newest checkpoint and to the best on dev
     RUN/evaluation.json             error rates of the last model, once the run has ended
     RUN/best_evaluation.json        those of the best model on dev, in benchmarks
@@ -222,7 +223,8 @@ class Run:
         temporary.mkdir(OWNER_WRITES_FOLDER)
         recogniser.save(temporary / MODEL_FILE)
         with written_whole(temporary / STATE_FILE) as file:
-            file.write(save({key: vector.cpu() for key, vector in state.vectors.items()}))
+            kept = {**state.vectors, **recogniser.flat.unmerged()}
+            file.write(save({key: vector.cpu().contiguous() for key, vector in kept.items()}))
         if noise:
             with written_whole(temporary / NOISE_FILE, private=True) as file:
                 file.write(save({key: vector.cpu() for key, vector in noise.items()}))
@@ -281,6 +283,7 @@ class Run:
             tensors = load_file(folder / MODEL_FILE)
             vectors = load_file(folder / STATE_FILE)
             recogniser.flat.fill_(tensors)
+            recogniser.flat.fill_unmerged_(vectors)
             for key, vector in state.vectors.items():
                 vector.copy_(vectors[key])
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:

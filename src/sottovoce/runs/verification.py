@@ -126,7 +126,7 @@ def mechanism_of(config: Config, checkpoint: Path) -> Mechanism:
     from sottovoce.model.recogniser import saved_partition  # noqa: PLC0415 - loads torch
 
     options = config.federated
-    partition = saved_partition(model_path(checkpoint), options.partition, options.trainable)
+    partition = saved_partition(model_path(checkpoint), options.partition, options.trainable, options.adapters)
     return Mechanism(config.privacy, config.participation, partition, config.randomness.source)
 
 
