@@ -8,13 +8,16 @@ from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.config import Preset, Settings, configured
 from sottovoce.cli.console import note, print_json, print_table
 from sottovoce.files import gigabytes
+from sottovoce.model.partition import PartitionName
 
 
 def model(
     preset: Preset,
     settings: Settings = None,
-    partition: Annotated[str, typer.Option(help="The layers: tensor, block or kind.")] = "tensor",
-    language: Annotated[str, typer.Option(help="The language, which decides the number of tokens.")] = "en",
+    partition: Annotated[PartitionName, typer.Option(help="What counts as a layer.")] = "tensor",
+    language: Annotated[
+        str, typer.Option(help="The language (en, fr or de), which decides the number of tokens.")
+    ] = "en",
     as_json: AsJson = False,
 ) -> None:
     """Print the size of a preset's model, its layers, and the memory that training it needs.

@@ -58,6 +58,7 @@ class DryRun:
     evaluations: int  # that are left
     seconds_per_evaluation: float
     seconds_left: float
+    minutes_end_at: int | None  # the step at which a limit on minutes ends the run; None where it does not
     shorter: str  # what would make it shorter
     local_work: str | None  # of a user, in words
     privacy: Spending | None  # of a federated run
@@ -83,6 +84,7 @@ def dry_run(group: Group, kind: TrainingKind, resolved: Resolved, folder: Path, 
             "--dry-run measures users of a store, and this run would make its own. Make it first with `sotto data "
             f"prepare preset {resolved.name} --out STORE`, and give it with --train."
         )
+    Run(folder).require_own(kind)
     opened = OpenRun(resolved=resolved, group=group, run=Run(folder), display=NoDisplay(), stop=Stop())
     planned = _central(opened) if kind == "central" else _federated(opened)
     if group.leads:
@@ -95,8 +97,13 @@ def _central(opened: OpenRun) -> DryRun:
     context = opened.prepare(train, optimizer=config.central.optimizer, steps=config.central.steps)
     step = central_step(context, train)
     planned = _planned(context, "central", step, config.central.evaluate_every, SHORTER)
-    limit = config.central.max_minutes
-    return planned if limit is None else replace(planned, seconds_left=min(planned.seconds_left, 60 * limit))
+    minutes = config.central.max_minutes
+    if minutes is None or planned.seconds_left <= 60 * minutes:
+        return planned
+    share = 60 * minutes / planned.seconds_left
+    reached = planned.steps_done + round(share * (planned.steps - planned.steps_done))
+    evaluations = round(share * planned.evaluations)
+    return replace(planned, seconds_left=60 * minutes, minutes_end_at=reached, evaluations=evaluations)
 
 
 def _federated(opened: OpenRun) -> DryRun:
@@ -140,6 +147,7 @@ def _planned(context: TrainingContext, kind: TrainingKind, step: StepTime, every
         evaluations=evaluations,
         seconds_per_evaluation=on_dev,
         seconds_left=left * step.seconds + evaluations * on_dev + (on_dev + on_test if left else 0.0),
+        minutes_end_at=None,
         shorter=how,
         local_work=None,
         privacy=None,

@@ -1,13 +1,12 @@
 """The size of a model and the memory that training it takes, before anything is allocated."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
 from sottovoce.config import Config
 from sottovoce.data.text import TokenSet
-from sottovoce.errors import ConfigError
 from sottovoce.estimate.sized_encoder import sized_encoder
 from sottovoce.features.logmel import FRAMES_PER_SECOND
 from sottovoce.model.adapters import adapted_matrices, plain_parameters
@@ -40,13 +39,11 @@ class ModelSize:
         return asdict(self)
 
 
-def describe(config: Config, partition: str, language: str) -> ModelSize:
+def describe(config: Config, partition: PartitionName, language: str) -> ModelSize:
     """Return parameters, layers and memory; the model is made without memory of its own."""
-    if partition not in get_args(PartitionName):
-        raise ConfigError(f"Expected --partition {', '.join(get_args(PartitionName))}, not {partition!r}.")
     tokens = len(TokenSet((language,)).tokens)
     encoder = sized_encoder(config.model, tokens, config.federated.adapters)
-    layers = encoder_partition(encoder, partition, config.federated.trainable)  # type: ignore[arg-type]
+    layers = encoder_partition(encoder, partition, config.federated.trainable)
     parameters, trainable = sum(one.numel() for one in plain_parameters(encoder).values()), sum(layers.sizes)
     with torch.device("meta"):
         state = config.central.optimizer.start(torch.empty(trainable))

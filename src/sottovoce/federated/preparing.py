@@ -15,6 +15,7 @@ from sottovoce.federated.federated_options import Federated
 from sottovoce.federated.seed import SeedModel, describe_seed_model
 from sottovoce.privacy.acceptance import require_accepted
 from sottovoce.privacy.accounting import rdp
+from sottovoce.privacy.bounds_state import start_bounds_
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.randomness import stream
@@ -51,6 +52,7 @@ class Prepared:
             config.randomness.source,
         )
         _require_possible(mechanism, users)
+        start_bounds_(context.state, mechanism)
         if options.patience is not None:
             _require_public_dev(config, context.dev)
         seed_model = SeedModel("") if opened.run.begun else describe_seed_model(config, speakers)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PartitionName = Literal["tensor", "block", "kind"]
+WHOLE = "the whole model"  # the name of all layers together, where one bound holds for them
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ METRICS_FILE = "metrics.jsonl"
 PRIVATE_METRICS_FILE = "private.jsonl"
 
 # The keys of a line of metrics that are functions of the releases and of public numbers. Every other key is private.
-PUBLIC_METRICS = ("step", "guarantee", "central_lr", "epsilon", "server_norm", "trust_ratios")
+PUBLIC_METRICS = ("step", "guarantee", "central_lr", "epsilon", "server_norm", "trust_ratios", "clip_norms")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ RUN_FILES = (
     RunFile(
         "checkpoints/*/state.safetensors",
         "covered",
-        "the server optimizer, and adapters before they are merged",
+        "the server optimizer, clip bounds that adapt, and adapters before they are merged",
     ),
     RunFile(PRIVATE_METRICS_FILE, "private", "diagnostics, times, error rates on dev"),
     RunFile("config.json", "private", "places of the data, and hashes of it"),

@@ -42,7 +42,7 @@ from sottovoce.privacy.chain import Mark
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.ledger_lines import Saved
 from sottovoce.runs.display import Display, MakeDisplay, NoDisplay, Status
-from sottovoce.runs.documents import Checkpoint, Evaluation, Result, RunConfig
+from sottovoce.runs.documents import Checkpoint, Evaluation, Result, RunConfig, TrainingKind
 from sottovoce.runs.evaluations import record_evaluations
 from sottovoce.runs.folder import Run
 from sottovoce.runs.held_out import require_disjoint
@@ -58,7 +58,7 @@ _DATA_PLACES = ("data.train.store", "data.train.speakers", "data.dev.store", "da
 
 @contextlib.contextmanager
 def open_run(
-    group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay, stop: Stop | None
+    group: Group, kind: TrainingKind, resolved: Resolved, folder: Path, make_display: MakeDisplay, stop: Stop | None
 ) -> Iterator["OpenRun"]:
     """Hold the folder of a run as its only writer (rank 0), with a display that is always closed.
 
@@ -67,6 +67,7 @@ def open_run(
     with contextlib.ExitStack() as closing:
         display: Display = NoDisplay()
         if group.leads:
+            Run(folder).require_own(kind)
             closing.enter_context(folder_if_used(folder))  # a refused training leaves no folder behind
             closing.enter_context(only_writer(folder))
             display = closing.enter_context(contextlib.closing(make_display()))
