@@ -280,6 +280,7 @@ def _mechanism(account: Account) -> str:
     header = account.header
     kinds = {
         "poisson": "every user joins each step independently",
+        "cyclic": "groups of users, by a hash of their name, take turns; every user of the group joins independently",
         "fixed": "a set of fixed size, drawn without replacement",
         "everyone": "everyone in every step",
     }
@@ -289,7 +290,7 @@ def _mechanism(account: Account) -> str:
         f"Clipping: {header.clipping} (rule {header.rule}), C = {_number(header.clip_norm)}; each user's update is "
         "rounded to integers whose norm is at most C, in exact arithmetic.",
         f"Sum divided by {_number(header.divisor)}, public; weights: {_weights(header)}.",
-        f"Noise: {header.noise_mechanism.name.capitalize()}, once per release, sigma_dp = {_number(header.sigma_dp)} "
+        f"Noise: {header.noise_mechanism.description}, once per release, sigma_dp = {_number(header.sigma_dp)} "
         f"(std of the average in units of C), z = {_number(header.z)} times what one user can change; {header.noise}.",
         f"Composition: {account.releases} releases of this mechanism, adaptively chosen.{_planned(header)}",
         *(

@@ -21,6 +21,7 @@ Sums are exact: they are integers, multiples of `resolution` (see `clipping.py`)
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -29,12 +30,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from sottovoce.data.cohort import draw_cohort
+from sottovoce.data.cohort import UserGroups, draw_cohort, poisson_cohort
 from sottovoce.errors import ConfigError, PrivacyError, expectation, with_full_stop
 from sottovoce.memory import parts
 from sottovoce.model.partition import Partition, make_partition
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Spent
-from sottovoce.privacy.noise import AnyNoise, Gaussian
+from sottovoce.privacy.noise import AnyNoise, Gaussian, IndependentNoise
 from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
 from sottovoce.privacy.target_delta import require_small_delta
 from sottovoce.randomness import Randomness, SecureRandomness, stream
@@ -57,6 +58,20 @@ class Mechanism:
     participation: Participation
     partition: Partition
     source: SourceName = "seeded"
+
+    def __post_init__(self) -> None:
+        """Refuse cohorts that the accounting of the noise does not assume."""
+        noise, cyclic = self.privacy.noise, self.participation.sampling == "cyclic"
+        if noise.separation > 1 and not cyclic:
+            raise PrivacyError(
+                f"privacy.noise.name={noise.name} needs users who take part in every {noise.separation}th step at most "
+                f"(participation.sampling=cyclic), not {self.participation.sampling} cohorts."
+            )
+        if cyclic and isinstance(noise, IndependentNoise):
+            raise PrivacyError(
+                f"participation.sampling=cyclic has no use with independent noise (privacy.noise.name={noise.name}): "
+                "it would cost more. Use poisson cohorts, or privacy.noise.name=correlated."
+            )
 
     @cached_property
     def population(self) -> int:
@@ -84,8 +99,26 @@ class Mechanism:
         """W, the public total of all users' weights."""
         return self.participation.weight_total or float(self.population)
 
-    def draw_cohort(self, users: int, rng: Randomness) -> npt.NDArray[np.int64]:
-        """Return who takes part, among users 0 to users - 1; raise where the accounting assumes something else."""
+    def groups(self, users: Iterable[str], seed: int) -> UserGroups | None:
+        """Return the groups of users that have their turn one after another; None where all may always take part."""
+        if self.participation.sampling != "cyclic":
+            return None
+        return UserGroups.of(users, self.privacy.noise.separation, seed)
+
+    def draw_cohort(
+        self, users: int, rng: Randomness, *, t: int = 0, groups: UserGroups | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Return who takes part in step t, among users 0 to users - 1 and their groups, if there are any.
+
+        Raise PrivacyError where the accounting assumes something else.
+        """
+        if self.participation.sampling == "cyclic":
+            if groups is None or groups.groups != self.privacy.noise.separation:
+                raise PrivacyError(f"Cyclic cohorts need users in {self.privacy.noise.separation} groups.")
+            eligible = groups.eligible(t)
+            return eligible[
+                poisson_cohort(len(eligible), self.privacy.noise.participation_prob(self.sampling_prob), rng)
+            ]
         if self.participation.sampling == "fixed" and users < self.population:
             raise PrivacyError(  # without their number, which is private
                 f"The store has fewer users than participation.population={self.population}, so cohorts of "
@@ -170,6 +203,11 @@ class Mechanism:
                 if delta is not None:
                     require_small_delta(delta, self.population, self.privacy.accept)
 
+    @property
+    def may_restart(self) -> bool:
+        """Whether a step may be released again, with another cohort, by noise that forgets the steps before."""
+        return self.source == "secure" and self.privacy.noise.restarts
+
     def spent(self, releases: int) -> Spent:
         """Return what this many releases cost; raise where there is no guarantee."""
         if self.privacy.void is not None:
@@ -236,8 +274,10 @@ class Mechanism:
 
     def require_range(self, users: int) -> int:
         """Return the most units that one user may add to a coordinate without any sum wrapping around, or raise."""
-        noise = _NOISE_TAIL * max(self.noise_stds)
-        if self.source == "secure" and any(not 2**10 <= std <= 2**57 for std in self.noise_stds if std):
+        noise = _NOISE_TAIL * max(self.noise_stds) * self.privacy.noise.spread
+        drawn = [self.privacy.noise.drawn_std(std) for std in self.noise_stds if std]
+        exact = self.source == "secure" or not isinstance(self.privacy.noise, IndependentNoise)
+        if exact and any(not 2**10 <= std <= 2**57 for std in drawn):
             raise PrivacyError("This noise cannot be drawn exactly on the grid of the sums. Use another sigma_dp.")
         room = 2**_SUM_BITS - math.ceil(noise)
         if room < max(users, 1) * 2**FRACTION_BITS and self.clip_norms is not None:
