@@ -288,6 +288,11 @@ class Mechanism:
         return int(max(room, 0) // max(users, 1))
 
 
+def cohorts_for(noise: AnyNoise | None, sampling: Sampling) -> Sampling:
+    """Return how cohorts are drawn where nothing else than the default was asked for: as the noise needs it."""
+    return "cyclic" if sampling == "poisson" and noise is not None and noise.separation > 1 else sampling
+
+
 def plain_mechanism(
     sigma_dp: float,
     cohort_size: float,

@@ -22,9 +22,11 @@ of ones, where M = P^T P + R 1 1^T on one block and R is the mean number of step
 solves that (Denisov et al. 2022).
 
 jax-privacy 2.0.0 and opake-dpftrl 0.16.1 optimise the same Toeplitz matrices. `tests/golden/strategies.json` has their
-errors, which agree with ours to 6 digits or are larger. Neither is a dependency: their sensitivities are rounded to the
-nearest float64, so that some are too small by an ulp, jax-privacy needs JAX and half a minute of compilation for what
-takes 20 ms here, and opake's accounting does not load under Python 3.11.
+errors: those of jax-privacy agree with ours to 8 digits, and so do opake's where its optimiser leaves its starting
+point (T = 2000 with 2 or 4 bands it does not, and its error is 5 and 10 % larger). Neither is a dependency. Their
+sensitivities are rounded to the nearest float64, so many are too small in exact arithmetic, if only by an ulp; they
+take seconds to minutes for what takes 20 ms here; jax-privacy needs JAX, and the accounting of opake-dpftrl does not
+load under Python 3.11.
 """
 
 from __future__ import annotations
@@ -164,7 +166,7 @@ def optimised(structure: Structure, bands: int, steps: int) -> Strategy:
 
 
 def _impulse(size: int) -> Floats:
-    return np.eye(1, size)[0]
+    return np.eye(1, size).reshape(-1)
 
 
 def _filtered(lags: Floats, signal: Floats) -> Floats:
