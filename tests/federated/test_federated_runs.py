@@ -15,6 +15,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+import sottovoce as sv
 from conftest import is_alive
 from sottovoce.privacy.claims import composed, open_account, statement
 from sottovoce.runs.verification import verify
@@ -308,6 +309,7 @@ def test_correlated_noise_of_a_killed_secure_run_starts_afresh(command, tmp_path
     (count,) = open_account(tmp_path / "run").spent.events.values()
     assert count == 4 + again
     assert verify(tmp_path / "run").releases == 12 + again
+    assert "noise.safetensors" not in sv.publish(tmp_path / "run", tmp_path / "public").files
 
 
 def test_a_run_starts_from_a_seed_model(command, tmp_path, make_store):

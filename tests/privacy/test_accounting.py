@@ -347,4 +347,4 @@ def test_plans_that_cannot_be_solved_are_one_line():
 def test_a_moment_whose_series_opacus_gives_up_is_left_out():
     event = Event(229750743.24938896, 0.18857652576755962)  # opacus raises at this order
     assert math.isinf(moments(event, (1.3686945064519576,))[0])
-    assert rdp({event: 32}, 1e-9).epsilon < 1e-3
+    assert rdp({event: 32}, 1e-9).epsilon < 0.02

@@ -298,5 +298,16 @@ def test_plans_by_bands_keep_epsilon_and_compare_by_prefix_sums():
     )
     (same,) = correlated_plans(back, "rdp", (8,))
     assert same.plan.cohort_size == pytest.approx(1000, abs=2)
+    # At the paper's sizes, independent noise of this size takes 33.0 million users.
+    paper = Plan(
+        population=11_605_793,
+        cohort_size=204_800,
+        sigma_dp=3e-6 / 0.269821202574832,
+        central_steps=2000,
+        epsilon=None,
+        sampling="cyclic",
+        noise=Correlated(bands=16, steps=2000),
+    )
+    assert solve(paper, "pld").epsilon == pytest.approx(10.0, rel=1e-5)
     with pytest.raises(ConfigError, match="number of steps"):
         correlated_plans(Plan(population=10, cohort_size=1, sigma_dp=1, central_steps=None, epsilon=1.0), "rdp")

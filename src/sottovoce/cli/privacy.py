@@ -104,9 +104,12 @@ def _accepted(accept: "Acceptance | None") -> "tuple[Acceptance, ...]":
 
 def _claim_document(claim: "Claim") -> dict[str, Any]:
     mechanism = claim.mechanism
+    noise = mechanism.privacy.noise
+    turns = {"participation_prob": noise.participation_prob(mechanism.sampling_prob)} if noise.separation > 1 else {}
     return {
         "z": mechanism.z,
         "sampling_prob": mechanism.sampling_prob,
+        **turns,
         "adjacency": mechanism.adjacency,
         "target_delta": claim.target_delta,
         **_both(claim.accounted),
@@ -133,6 +136,8 @@ def _print_epsilons(document: dict[str, Any]) -> None:
     rows = [["z", short_number(document["z"])]] if "z" in document else []
     if "sampling_prob" in document:
         rows.append(["sampling probability", short_number(document["sampling_prob"])])
+    if "participation_prob" in document:
+        rows.append(["probability when it is a user's turn", short_number(document["participation_prob"])])
     rows += [["adjacency", document["adjacency"]], ["delta", short_number(document["target_delta"])]]
     rows.append(["epsilon, RDP", _rdp_text(document["rdp"])])
     tight = document["pld"]

@@ -71,7 +71,7 @@ def correlated_plans(
 
 
 def _solved(given: Plan, steps: int, accounting: Accounting, noise: Correlated) -> CorrelatedPlan:
-    gain = noise.matrix.prefix_error(steps) / independent_error(steps)
+    gain = min(noise.matrix.prefix_error(steps) / independent_error(steps), 1.0)  # 1 band: above 1 by rounding
     sigma_dp = None if given.sigma_dp is None else given.sigma_dp / gain
     solved = solve(replace(given, sigma_dp=sigma_dp, noise=noise, sampling="cyclic"), accounting)
     reached = epsilon_of(solved, accounting)
