@@ -246,7 +246,8 @@ def _bytes(run: PlannedRun) -> float:
     optimizer = run.config.central.optimizer if run.row.kind == "central" else run.config.federated.optimizer
     with torch.device("meta"):
         vectors = len(optimizer.start(torch.empty(size.trainable)).vectors)
-    return float(_CHECKPOINTS * _FLOAT * (size.parameters + vectors * size.trainable))
+    unmerged = size.parameters if run.config.federated.adapters.rank else 0  # at most
+    return float(_CHECKPOINTS * _FLOAT * (size.parameters + unmerged + vectors * size.trainable))
 
 
 def _missing(runs: Sequence[BenchRun], workers: int) -> Iterator[MissingCorpus]:
