@@ -226,7 +226,13 @@ class Bench(BaseModel):
     about: str
     source: str = Field(description="the table or figure, with its line in the paper's source")
     finding: str = Field(description="the paper's finding, in a sentence")
+    in_paper: bool = Field(True, description="whether the finding is the paper's; false: it is what we look for")
     sizes: dict[SizeName, Size]
+
+    @property
+    def stated_finding(self) -> str:
+        """The finding, and whose it is."""
+        return f"{'The paper finds' if self.in_paper else 'Not in the paper; to be shown'}: {self.finding}"
 
     def size(self, name: str) -> Size:
         """Return one size."""

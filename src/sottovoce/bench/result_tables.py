@@ -103,7 +103,7 @@ def _claim_text(claim: ClaimedEpsilon) -> str:
 
 def footnotes(results: Sequence[RowResult]) -> list[str]:
     """Return a line for every WER on another part than dev and test, every best model on dev that is clearly another
-    than the last one, every remark on the paper's numbers, and for different machines."""
+    than the last one, every remark on a row or on the paper's numbers, and for different machines."""
     lines = []
     for result in results:
         for part in result.row.also:
@@ -114,7 +114,8 @@ def footnotes(results: Sequence[RowResult]) -> list[str]:
         if best := _best(result):
             lines.append(f"{result.row.name}, of the best model on dev instead of the last one: {best}")
         if result.note:
-            lines.append(f"{result.row.name}, the paper's: {result.note}")
+            whose = ", the paper's" if result.row.like or result.row.paper else ""
+            lines.append(f"{result.row.name}{whose}: {result.note}")
     return [*lines, *machine_notes(results)]
 
 
@@ -235,6 +236,6 @@ def section(run: BenchRun, results: Sequence[RowResult], command: str) -> str:
     first = f"{run.bench.about} ({run.bench.source}). `{command}`"
     effects = effect_results(run.size.effects, results)
     shown = markdown_table(EFFECT_HEADER, effect_table(effects)) if effects else ""
-    finding = f"The paper finds: {run.bench.finding}"
+    finding = run.bench.stated_finding
     parts = [first, run.settings_note, markdown(results), more, interval_note(results), shown, finding, run.size.note]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"

@@ -180,12 +180,13 @@ def print_results(run: "BenchRun", shown: "Sequence[RowResult]") -> None:
     if explained := interval_note(shown):
         note(explained)
     if effects := effect_results(size.effects, shown):
-        print_table("effects of the paper, in its direction where positive", list(EFFECT_HEADER), effect_table(effects))
+        title = "effects of the paper, in its direction where positive" if bench.in_paper else "effects"
+        print_table(title, list(EFFECT_HEADER), effect_table(effects))
     note("Ours and the paper's WERs are of different models on different data: compare the order of the rows.")
     if any(result.epsilon.tightest is not None or result.claims for result in shown):
         note(EPSILON_NOTE)
     _print_paper(size, shown)
-    note(f"The paper finds: {bench.finding}")
+    note(bench.stated_finding)
     if size.note:
         note(size.note)
 
