@@ -154,7 +154,7 @@ PUBLIC_SETTINGS: Mapping[str, tuple[str, ...] | None] = {
     ),
     "randomness": ("source",),
     "federated": (
-        *("local", "optimizer", "schedule", "partition", "trainable"),
+        *("local", "optimizer", "schedule", "averaging", "partition", "trainable"),
         *("central_steps", "evaluate_every", "checkpoint_every"),
     ),
 }

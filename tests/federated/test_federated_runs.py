@@ -74,6 +74,26 @@ def test_weights_and_q_min_give_the_same_bits_on_two_workers(command, tmp_path):
     assert digests(tmp_path / "1") == digests(tmp_path / "2")
 
 
+def test_an_averaged_model_has_the_same_bits_on_two_workers_and_after_a_stop(command, tmp_path):
+    more = (
+        *("federated.averaging={begin: 1, window: 2}", "federated.optimizer.noise_correction=true"),
+        *("privacy.sigma_dp=0.5", "federated.central_steps=5", "federated.evaluate_every=5"),
+    )
+    for words in (
+        command("whole", *more),
+        command("halves", *more, "federated.central_steps=3"),
+        command("halves", *more, workers=2),
+    ):
+        finished = run(words)
+        assert finished.returncode == 0, finished.stderr
+    whole, halves = (tmp_path / name / "last" for name in ("whole", "halves"))
+    for file in ("model.safetensors", "state.safetensors"):
+        assert (whole / file).read_bytes() == (halves / file).read_bytes()
+    verify(tmp_path / "halves")
+    differing = run(command("whole", *more, "federated.averaging={begin: 3}"))
+    assert "was started with another federated.averaging" in error_line(differing)
+
+
 def two_nodes(words: list[str], port: int) -> list[list[str]]:
     """Turn a command under torchrun into those of two machines: here both are this one."""
     place = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(port)]

@@ -45,6 +45,13 @@ _NOT_IN_KEY = {
 _NEWER: Mapping[str, object] = {
     "central.patience": None,
     "federated.patience": None,
+    "federated.averaging": None,
+    "federated.optimizer.noise_correction": False,
+    "federated.optimizer.noise_floor": 0.5,  # without the correction it means nothing
+    "federated.local.optimizer.noise_correction": False,
+    "federated.local.optimizer.noise_floor": 0.5,
+    "central.optimizer.noise_correction": False,
+    "central.optimizer.noise_floor": 0.5,
     "specaugment.bandlimit": 0.0,
     "specaugment.bandlimit_hz": [3400.0, 4000.0],  # without bandlimit it means nothing
 }

@@ -2,6 +2,7 @@
 
 The engine is the server. It draws the cohort, lets the aggregator collect the sum of the users' clipped deltas while
 the noise is drawn, releases the sum, and moves theta. It must equal `step.py` to the bit, for any number of processes.
+Where models are averaged, theta is as without; only the model that is evaluated and saved is another.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from sottovoce.federated.aggregator import Aggregator, Collected, SharesNoise, U
 from sottovoce.federated.diagnostics import Figures
 from sottovoce.federated.noise_drawing import NoiseDrawing
 from sottovoce.model.recogniser import Recogniser
-from sottovoce.optim import AnyOptimizer, State
+from sottovoce.optim import AnyOptimizer, Averaging, State
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import NoiseState
@@ -35,13 +36,17 @@ class Engine:
     users: int  # how many there are; the public number K may be larger
     seed: int
     ledger: Ledger | None = None  # on the leader only
+    averaging: Averaging | None = None  # of the models: then the recogniser's is the average
     stopping: bool | None = False  # all processes agreed to stop after the last step; None: nobody has asked them
     theta: Tensor = field(init=False)
+    model: Tensor = field(init=False)  # to evaluate and save: theta itself, or the average of the models
     noise_state: NoiseState = field(init=False, repr=False)  # secret; a resumed run sets it
 
     def __post_init__(self) -> None:
-        """Keep theta apart from the model, which clients train."""
-        self.theta = self.recogniser.flat.theta.clone()
+        """Keep theta, and the average of the models, apart from the model, which clients train."""
+        self.theta = self.model = self.recogniser.flat.theta.clone()
+        if self.averaging is not None:
+            self.theta = self.averaging.own_theta(self.state, self.model)
         self.noise_state = self.mechanism.privacy.noise.start(self.theta)
 
     def step(self, t: int, central_lr: float) -> Figures:
@@ -56,10 +61,13 @@ class Engine:
         with figures.timed("release"):
             average = self._release(t, collected, noise, figures)
         with figures.timed("server"):
+            self.state.noise_stds = self.mechanism.average_noise_stds
             figures.trust_ratios = self.server.step(
                 self.theta, average, self.state, central_lr, self.mechanism.partition
             )
-            self.recogniser.flat.load_(self.theta)
+            if self.averaging is not None:
+                self.averaging.move_(self.model, self.theta, t)
+            self.recogniser.flat.load_(self.model)
         self.stopping = collected.stopping
         return figures
 

@@ -17,6 +17,7 @@ from sottovoce.privacy.acceptance import require_accepted
 from sottovoce.privacy.accounting import rdp
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.privacy.noise import IndependentNoise
 from sottovoce.randomness import stream
 from sottovoce.runs.training import OpenRun, TrainingContext
 
@@ -46,7 +47,10 @@ class Prepared:
             context.recogniser.flat.partition(options.partition),
             config.randomness.source,
         )
+        if options.averaging is not None:
+            options.averaging.own_theta(context.state, context.recogniser.flat.theta)  # checkpoints hold it
         _require_possible(mechanism, users)
+        _require_known_noise(options, mechanism)
         if options.patience is not None:
             _require_public_dev(config, context.dev)
         seed_model = SeedModel("") if opened.run.begun else describe_seed_model(config, speakers)
@@ -100,6 +104,16 @@ def _require_public_dev(config: Config, dev: Population | None) -> None:
         )
     problem = "federated.patience lets dev decide when the run ends, and everyone can see that."
     require_accepted("public_dev", config.privacy.accept, problem, "Leave it out.")
+
+
+def _require_known_noise(options: Federated, mechanism: Mechanism) -> None:
+    """Raise where the optimizer would correct for noise whose variance is not that of one release alone."""
+    noise = mechanism.privacy.noise
+    if options.optimizer.corrects_noise and not isinstance(noise, IndependentNoise):
+        raise ConfigError(
+            f"federated.optimizer.noise_correction needs noise that is independent between releases, not {noise.name}. "
+            "Leave it out."
+        )
 
 
 def _require_possible(mechanism: Mechanism, users: Population) -> None:

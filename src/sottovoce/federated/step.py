@@ -57,5 +57,6 @@ def central_step(
     mechanism.shrink_(total, int(weights.sum()))  # with q_min only
     noise = draw_noise(NoiseRequest(mechanism, seed, t, noise_state))
     noise.add_to_(total, t)
+    state.noise_stds = mechanism.average_noise_stds  # public; for optimizers that correct for noise
     server.step(theta, mechanism.average(total), state, central_lr, mechanism.partition)
     return noise.next_state

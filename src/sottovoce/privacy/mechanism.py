@@ -234,6 +234,11 @@ class Mechanism:
         inside = self.partition.tensors_in(analysis.group)
         return [std * (analysis.inside if belongs else analysis.outside) for belongs in inside]
 
+    @cached_property
+    def average_noise_stds(self) -> tuple[float, ...]:
+        """The standard deviation of the noise on the average, for every tensor: public, for the server optimizer."""
+        return tuple(std * self.resolution / self.divisor for std in self.noise_stds)
+
     def require_range(self, users: int) -> int:
         """Return the most units that one user may add to a coordinate without any sum wrapping around, or raise."""
         noise = _NOISE_TAIL * max(self.noise_stds)
