@@ -474,6 +474,8 @@ def test_a_run_keeps_its_mechanism(command, tmp_path):
             ["participation.sampling=fixed", "participation.population=9", "participation.cohort_size=8"],
             "a larger share than",
         ),
+        (["participation.cap=6", "privacy.sigma_dp=1"], "With 7 it is at most 1 % of delta"),
+        (["participation.population=5", "participation.cap=6"], "more users than participation.population=5"),
     ],
 )
 def test_bad_settings_are_one_line(command, sotto, settings, message):

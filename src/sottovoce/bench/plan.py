@@ -46,6 +46,7 @@ _NEWER: Mapping[str, object] = {
     "central.patience": None,
     "federated.patience": None,
     "federated.averaging": None,
+    "participation.cap": None,
     "federated.optimizer.noise_correction": False,
     "federated.optimizer.noise_floor": 0.5,  # without the correction it means nothing
     "federated.local.optimizer.noise_correction": False,

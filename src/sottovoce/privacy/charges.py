@@ -91,6 +91,10 @@ class Costly(Protocol):
         """What the sampler of the noise adds to epsilon with every release."""
 
     @property
+    def truncation_delta(self) -> float:
+        """What the largest size of cohorts adds to delta with every release."""
+
+    @property
     def noise_mechanism(self) -> AnyNoise:
         """The noise."""
 
@@ -108,7 +112,7 @@ def cost(mechanism: Costly, repetitions: Repetitions) -> Spent:
     if not independent and any(times > 1 for times in repetitions):
         raise PrivacyError("A step was released twice with noise that has a memory: there is no epsilon.")
     same_cohort = repetitions if independent and mechanism.simulated else {1: releases}
-    spent = Spent({}, releases * (mechanism.sampler_epsilon or 0.0))
+    spent = Spent({}, releases * (mechanism.sampler_epsilon or 0.0), releases * mechanism.truncation_delta)
     for times, steps in same_cohort.items():
         z = mechanism.z / math.sqrt(times)
         spent += Spent(noise.spent(z, mechanism.sampling_prob, mechanism.adjacency, steps))
