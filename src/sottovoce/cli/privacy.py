@@ -12,7 +12,8 @@ from sottovoce.cli.audit import audit
 from sottovoce.cli.boundary import neighbours, publish
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, say
 from sottovoce.cli.population_ledger import population as population_command
-from sottovoce.errors import DataError
+from sottovoce.cli.training_plans import show_training_plans
+from sottovoce.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from sottovoce.privacy.acceptance import Acceptance
@@ -47,6 +48,7 @@ def epsilon(
     central_steps: CentralSteps,
     target_delta: TargetDelta = 1e-9,
     sampling: Sampling = "poisson",
+    cap: Annotated[int | None, typer.Option(help="The most users in a step; larger cohorts are cut.", min=1)] = None,
     accept: Accept = None,
     as_json: AsJson = False,
 ) -> None:
@@ -64,6 +66,7 @@ def epsilon(
         central_steps=central_steps,
         target_delta=target_delta,
         sampling=sampling,
+        cap=cap,
         accepted=_accepted(accept),
     )
     at_paper_orders = rdp(found.spent, target_delta, PAPER_ORDERS)
@@ -86,6 +89,7 @@ def _claim_document(claim: "Claim") -> dict[str, Any]:
         "sampling_prob": mechanism.sampling_prob,
         "adjacency": mechanism.adjacency,
         "target_delta": claim.target_delta,
+        **({} if mechanism.participation.cap is None else {"extra_delta": claim.spent.extra_delta}),
         **_both(claim.accounted),
     }
 
@@ -111,6 +115,8 @@ def _print_epsilons(document: dict[str, Any]) -> None:
     if "sampling_prob" in document:
         rows.append(["sampling probability", short_number(document["sampling_prob"])])
     rows += [["adjacency", document["adjacency"]], ["delta", short_number(document["target_delta"])]]
+    if "extra_delta" in document:
+        rows.append(["of which cut cohorts take", _epsilon(document["extra_delta"], 2)])
     rows.append(["epsilon, RDP", _rdp_text(document["rdp"])])
     tight = document["pld"]
     rows.append(
@@ -206,6 +212,12 @@ def plan(
     target_delta: TargetDelta = 1e-9,
     sampling: Sampling = "poisson",
     accounting: Annotated[Literal["pld", "rdp"], typer.Option(help="pld is tight.")] = "pld",
+    trainings: Annotated[
+        int | None, typer.Option(help="Cohort size times steps: list both, with the least noise for epsilon.", min=1)
+    ] = None,
+    parameters: Annotated[
+        int | None, typer.Option(help="D, for the norm of the noise: --trainings only.", min=1)
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw epsilon over population and cohort size into this PNG.")
     ] = None,
@@ -214,8 +226,27 @@ def plan(
 ) -> None:
     """Solve for the one of population, cohort size, noise, steps and epsilon that is not given.
 
+    With --trainings: list the least noise for several cohort sizes and steps with that product. --central-steps is then
+    the fewest steps that a training needs.
+
     Example: sotto privacy plan --cohort-size 204800 --sigma-dp 1e-5 --central-steps 2000 --epsilon 10
     """
+    if trainings is not None:
+        if cohort_size is not None or sigma_dp is not None or plot is not None:
+            raise ConfigError("--trainings takes the place of --cohort-size, --sigma-dp and --plot.")
+        if sampling != "poisson" or accounting != "pld":
+            raise ConfigError("--trainings plans Poisson cohorts by PLD.")
+        show_training_plans(
+            population=population,
+            trainings=trainings,
+            epsilon=epsilon,
+            target_delta=target_delta,
+            least_steps=central_steps,
+            parameters=parameters,
+            accepted=_accepted(accept),
+            as_json=as_json,
+        )
+        return
     from sottovoce.privacy.accounting import delta_caution
     from sottovoce.privacy.planner import Plan, epsilon_grid, solve
 
