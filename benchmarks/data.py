@@ -1,4 +1,4 @@
-"""How fast the data side is: preparing, opening, sampling, batching.
+"""How fast the data side is: generating, preparing, opening, sampling, batching.
 
     python benchmarks/data.py [--audio FOLDER] [--only NAME ...] [--json]
 
@@ -24,8 +24,11 @@ import soundfile
 from sottovoce.data import store as names
 from sottovoce.data.batching import Batching, epoch
 from sottovoce.data.cohort import poisson_cohort
-from sottovoce.data.corpora import Synthetic, Table
-from sottovoce.data.corpora.synthetic import generate
+from sottovoce.data.corpora import Synthetic, Table, espeak_process
+from sottovoce.data.corpora.grammar import Grammar
+from sottovoce.data.corpora.speech_engine import SpeechEngine, loader_folder
+from sottovoce.data.corpora.synthetic import generate, speakers_of
+from sottovoce.data.corpora.voices import Speaker
 from sottovoce.data.digests import DIGEST_BYTES
 from sottovoce.data.preparation import prepare
 from sottovoce.data.store import IntArray, MergeRecord, Store, StoreInfo
@@ -85,6 +88,41 @@ def _bare_cost(files: list[Path]) -> tuple[float, float, float]:
         features += time.perf_counter() - decoded
         seconds += len(samples) / rate
     return decoding, features, seconds
+
+
+def bench_generate(_audio: Path | None, scratch: Path) -> Report:
+    """Compare speaking with one engine for all speakers, as a worker does, with a new process for each of them."""
+    options = Synthetic(speakers=60, domain="noisy", mean_utterances=4, tail=1.5)
+    started = time.perf_counter()
+    index = generate(options, scratch / "speech", 1, lambda *_: None)
+    elapsed = time.perf_counter() - started
+    seconds = sum(soundfile.info(path).duration for path in index.parent.rglob("*.flac"))
+    tasks = [_speech_task(speaker) for speaker in speakers_of(options)]
+    engine, served, alone = SpeechEngine(), 0.0, 0.0
+    engine.speak(tasks[0])  # which starts it
+    for task in tasks:  # in turn, so that both meet the same neighbours
+        started = time.perf_counter()
+        engine.speak(task)
+        answered = time.perf_counter()
+        command = [sys.executable, "-I", espeak_process.__file__, str(loader_folder())]
+        subprocess.run(command, input=json.dumps(task._asdict()).encode(), capture_output=True, check=True)
+        served += answered - started
+        alone += time.perf_counter() - answered
+    engine.close()
+    return {
+        "generate with 1 worker, x real time": seconds / elapsed,
+        "speaking alone, ms per speaker": 1000 * served / len(tasks),
+        "a new process for each speaker, ms per speaker": 1000 * alone / len(tasks),
+        "speaking alone, times faster than new processes": alone / served,
+    }
+
+
+def _speech_task(speaker: Speaker) -> espeak_process.SpeechTask:
+    grammar, rng = Grammar.load(speaker.language, 100), stream(0, "sentences", speaker.name)
+    sentences = [grammar.sentence(rng) for _ in range(speaker.utterances)]
+    return espeak_process.SpeechTask(
+        speaker.voice, pitch=speaker.pitch, range=speaker.pitch_range, rate=speaker.rate, sentences=sentences
+    )
 
 
 def bench_open(_audio: Path | None, scratch: Path) -> Report:
@@ -207,6 +245,7 @@ def bench_padding(_audio: Path | None, _scratch: Path) -> Report:
 
 
 BENCHMARKS: dict[str, Callable[[Path | None, Path], Report]] = {
+    "generate": bench_generate,
     "prepare": bench_prepare,
     "open": bench_open,
     "cohort": bench_cohort,

@@ -30,6 +30,8 @@ def features(samples):
 model = onnxruntime.InferenceSession(sys.argv[1])
 tokens = json.loads(model.get_modelmeta().custom_metadata_map["tokens"])
 with wave.open(sys.argv[2]) as file:
+    if (file.getframerate(), file.getnchannels(), file.getsampwidth()) != (16000, 1, 2):
+        sys.exit(f"{sys.argv[2]} is not at 16 kHz, mono, with 16 bits. Convert it first.")
     heard = features(np.frombuffer(file.readframes(file.getnframes()), dtype=np.int16))
 scores, _ = model.run(None, {"features": heard[None], "frames": np.array([len(heard)])})
 best = scores[0].argmax(axis=1)

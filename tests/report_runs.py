@@ -23,7 +23,7 @@ from sottovoce.runs.display import MakeDisplay, NoDisplay
 from trainings import SMALL_MODEL
 
 NOISE = ("privacy.clip_norm=0.5", "privacy.sigma_dp=1.0")
-_FEDERATED = (
+FEDERATED = (
     *("participation.population=4", "participation.cohort_size=2", "batching.seconds=4", "specaugment=null"),
     *("federated.local.steps=2", "federated.local.lr=0.5", "federated.schedule={lr: 0.01}"),
     *("federated.central_steps=5", "federated.evaluate_every=2"),
@@ -72,7 +72,7 @@ def make_run(
     display: MakeDisplay = NoDisplay,
 ) -> Path:
     """Train a run in this process and return its folder."""
-    own, train = (_FEDERATED, train_federated) if kind == "federated" else (_CENTRAL, train_central)
+    own, train = (FEDERATED, train_federated) if kind == "federated" else (_CENTRAL, train_central)
     resolved = resolve("tiny", *map(parse_setting, [*SMALL_MODEL, *own, *data.values(), *settings]))
     with _own_signals():
         train(Group(), resolved, folder, display)

@@ -151,12 +151,12 @@ PUBLIC_SETTINGS: Mapping[str, tuple[str, ...] | None] = {
         *("population", "cohort_size", "sampling", "cap", "weight", "weight_bound", "weight_total", "q_min"),
     ),
     "privacy": (
-        *("clip_norm", "clipping", "rule", "layer_weights", "sigma_dp", "noise", "target_delta", "budget"),
+        *("clip_norm", "clipping", "adaptive", "rule", "layer_weights", "sigma_dp", "noise", "target_delta", "budget"),
         *("noise_analysis", "accept", "diagnostics"),
     ),
     "randomness": ("source",),
     "federated": (
-        *("local", "optimizer", "schedule", "averaging", "partition", "trainable"),
+        *("local", "optimizer", "schedule", "averaging", "partition", "trainable", "adapters"),
         *("central_steps", "evaluate_every", "checkpoint_every"),
     ),
 }
@@ -310,6 +310,9 @@ def _meanings(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, str]]
     for name, field in type(section).model_fields.items():
         if field.description is not None:
             yield f"{prefix}{name}", field.description
+        for union in field.metadata:
+            if isinstance(union, OpenUnion):
+                yield f"{prefix}{name}.{union.key}", union.choices
         if isinstance(inner := getattr(section, name), BaseModel):
             yield from _meanings(inner, f"{prefix}{name}.")
 

@@ -86,14 +86,14 @@ class OpenUnion:
                 raise self._error((), value, problem)
             return value
         if not isinstance(value, Mapping):
-            raise self._error((), value, f"Expected a mapping with {self.key}: {self._choices()}")
+            raise self._error((), value, f"Expected a mapping with {self.key}: {self.choices}")
         member = self.member(value)
         if member is not None:
             return member.model_validate(value)
         if self.key in value:
-            problem = f"Expected {self._choices()}; for a kind of your own, {_IMPORT}"
+            problem = f"Expected {self.choices}; for a kind of your own, {_IMPORT}"
             raise self._error((self.key,), value[self.key], problem, _UNKNOWN)
-        raise self._error((), value, f"Expected {self.key}: {self._choices()}")
+        raise self._error((), value, f"Expected {self.key}: {self.choices}")
 
     def missing(self, name: object) -> str:
         """Return the message about a kind that is not known here."""
@@ -124,7 +124,9 @@ class OpenUnion:
                 yield name, child
             yield from self._subclasses(child, name)
 
-    def _choices(self) -> str:
+    @property
+    def choices(self) -> str:
+        """The names of all kinds, in words."""
         *others, last = self.members() or ("nothing, because no kind is defined",)
         return f"{', '.join(others)} or {last}" if others else last
 

@@ -98,6 +98,10 @@ def test_splits_are_written_once_and_can_be_used(sotto, make_table, tmp_path):
         "data", "stats", store, "--speakers", out / "seed.txt", "--figure", tmp_path / "f.png", "--json"
     ).document
     assert part["subsets"][0]["hours"] == pytest.approx(rows[0]["hours"])
+    same = ("data", "stats", f"{store}@{out / 'seed.txt'}", "--figure", tmp_path / "f.png", "--json")
+    assert sotto(*same).document["subsets"] == [part["subsets"][0] | {"subset": "corpus seed"}]
+    named = sotto("data", "split", store, "--fraction", "0.3", "--names", "dev,rest", "--out", tmp_path / "n", "--json")
+    assert [row["subset"] for row in named.document["subsets"]] == ["corpus dev", "corpus rest"]
     assert sotto("data", "split", store, "--fraction", "0.3", "--out", out).code == 0  # the same again: nothing to do
     assert "already exists" in sotto("data", "split", store, "--count", 2, "--out", out).error
     assert "exactly one of" in sotto("data", "split", store, "--out", tmp_path / "x").error
@@ -170,6 +174,7 @@ def test_config_shows_where_values_come_from(sotto):
     assert shown["sources"]["batching.seconds"] == "--set batching.seconds"
     assert shown["sources"]["corpus.speakers"] == "preset quick"
     assert shown["meanings"]["privacy.clip_norm"].startswith("C")
+    assert set(shown["sources"]) - set(shown["meanings"]) == set()  # every key is explained
     assert "default" in sotto("config", "show", "quick").stdout
     assert " meaning " in sotto("config", "show", "quick", "--meaning").stdout
 

@@ -12,6 +12,7 @@ from typer import Context
 
 from sottovoce.cli.command_line import COMMANDS, PANELS, command_line
 from sottovoce.cli.corpus_options import _capitalised
+from sottovoce.cli.help_texts import ORDER
 from sottovoce.errors import expectation, with_full_stop
 
 # Asks typer for its completion of bash, and prints what Tab would offer for some words.
@@ -63,6 +64,20 @@ def test_every_help_is_a_sentence_that_begins_with_no_mangled_value(every):
             text = parameter.help or ""
             assert text.rstrip().endswith((".", "?")), (words, parameter.name, text)
             assert not text.startswith(("En,", "Ls-", "Everyday:")), (words, text)
+            first = text.split()[0].strip(",.:")
+            assert first.lower() != str(parameter.default) or first == parameter.default, (words, text)
+
+
+def test_the_word_for_a_value_fits_into_a_narrow_terminal(every):
+    for words, command in every.items():
+        for parameter in command.get_params(Context(command)):
+            shown = parameter.display_type_rich(Context(command)) or ""
+            assert len(shown) <= 28, (words, parameter.name, shown)  # longer ones break in the middle of a word
+
+
+def test_groups_show_their_commands_in_the_order_of_use(every):
+    for group, order in ORDER.items():
+        assert tuple(every[group].commands) == order
 
 
 def test_a_value_at_the_beginning_keeps_its_spelling():

@@ -1,13 +1,16 @@
 """The synthetic corpus: the same bytes however it is made, independent speakers, clear errors."""
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from pydantic import ValidationError
 import sottovoce
 from sottovoce.data.corpora import espeak_process
 from sottovoce.data.corpora.grammar import Grammar
+from sottovoce.data.corpora.speech_engine import SpeechEngine
 from sottovoce.data.corpora.synthetic import COLUMNS, Synthetic, generate, speakers_of
 from sottovoce.data.corpora.voices import VOICES
 from sottovoce.data.text import normalise
@@ -33,6 +37,9 @@ needs_espeak = pytest.mark.skipif(
 
 OPTIONS = Synthetic(speakers=12, languages=("en", "fr", "de"), mean_utterances=3, max_utterances=6, tail=0.8, seed=5)
 SOURCES = Path(sottovoce.__file__).parents[1]
+# Of the index and all audio of OPTIONS. Published results are identified by the content of such corpora.
+DIGEST = "9e987e338099f4f1db0f109f1f066c4eec474056d5d353c8034544ea65e40629"
+DIGEST_OF = {"numpy": "2.4.6", "soundfile": "0.14.0", "soxr": "1.1.0", "espeakng-loader": "0.2.4"}
 
 
 def ignore(done: int, total: int) -> None:
@@ -66,6 +73,14 @@ def test_two_workers_make_the_same_bytes_as_one(corpus: Path, tmp_path: Path) ->
     generate(OPTIONS, tmp_path, 2, lambda done, total: seen.append((done, total)))
     assert digests(tmp_path) == digests(corpus)
     assert seen == [(done, 12) for done in range(1, 13)]
+
+
+@needs_espeak
+def test_no_byte_has_changed(corpus: Path) -> None:
+    if platform.machine() != "x86_64" or {name: importlib.metadata.version(name) for name in DIGEST_OF} != DIGEST_OF:
+        pytest.skip("bytes depend on the type of machine and on the versions of libraries")
+    files = sorted([corpus / "index.tsv", *corpus.glob("audio/*/*.flac")])
+    assert hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest() == DIGEST
 
 
 @needs_espeak
@@ -327,10 +342,45 @@ def test_without_tail_everybody_says_the_same_amount() -> None:
 # The engine
 
 
+TASK = espeak_process.SpeechTask("en-us+f3", pitch=50, range=50, rate=160, sentences=["good morning", "hello"])
+
+
 def speak(**changes: Any) -> subprocess.CompletedProcess[bytes]:
-    document = {"voice": "en-us+f3", "pitch": 50, "range": 50, "rate": 160, "sentences": ["good morning", "hello"]}
-    command = [sys.executable, "-I", espeak_process.__file__]
-    return subprocess.run(command, input=json.dumps(document | changes).encode(), capture_output=True, check=False)
+    document = json.dumps(TASK._asdict() | changes).encode()
+    return subprocess.run(
+        [sys.executable, "-I", espeak_process.__file__], input=document, capture_output=True, check=False
+    )
+
+
+@pytest.fixture
+def engine() -> Iterator[SpeechEngine]:
+    engine = SpeechEngine()
+    yield engine
+    engine.close()
+
+
+@needs_espeak
+def test_what_a_server_speaks_does_not_depend_on_what_it_spoke_before(engine: SpeechEngine) -> None:
+    tasks = [TASK._replace(voice=voice, rate=rate) for voice, rate in [("de+klatt6", 95), ("en-gb-scotland", 190)]]
+    tasks += [TASK._replace(voice="fr+whisper", pitch=90, sentences=["ils parlent"] * 3), TASK]
+    for task in [*tasks, *tasks[::-1]]:
+        header, _, alone = speak(**task._asdict()).stdout.partition(b"\n")
+        spoken = engine.speak(task)
+        assert b"".join(samples.tobytes() for samples in spoken.sentences) == alone
+        assert [len(samples) for samples in spoken.sentences] == json.loads(header)["samples"]
+
+
+@needs_espeak
+def test_the_engine_goes_on_after_an_error_and_after_a_crash(engine: SpeechEngine) -> None:
+    before = np.concatenate(engine.speak(TASK).sentences)
+    with pytest.raises(SottoError, match=r"^eSpeak NG failed with the voice en\+nobody: The variant of .* Reinstall"):
+        engine.speak(TASK._replace(voice="en+nobody"))
+    assert np.array_equal(np.concatenate(engine.speak(TASK).sentences), before)
+    assert engine._server is not None
+    engine._server._process.kill()
+    with pytest.raises(SottoError, match=r"^eSpeak NG failed with the voice en-us\+f3: status -9. Reinstall"):
+        engine.speak(TASK)
+    assert np.array_equal(np.concatenate(engine.speak(TASK).sentences), before)
 
 
 @needs_espeak

@@ -99,6 +99,10 @@ def test_a_central_run_is_planned_from_its_batches(dry, store):
     assert step["utterances"] * step["steps_per_epoch"] == pytest.approx(21)
     seconds = Population.of(store, "abcdef").seconds_by_user().sum()
     assert step["audio_seconds"] * step["steps_per_epoch"] == pytest.approx(seconds, rel=0.03)  # edges of frames
+    assert planned["minutes_end_at"] is None
+    short = dry("central", *settings, "central.steps=1000000", "central.max_minutes=1").document
+    assert short["seconds_left"] == 60
+    assert short["minutes_end_at"] == pytest.approx(60 / short["step"]["seconds"], rel=0.2)
 
 
 def test_a_dry_run_fails_as_the_run_would(dry, tmp_path):

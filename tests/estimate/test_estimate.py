@@ -23,6 +23,8 @@ from sottovoce.estimate.work import FROZEN, _longest_first, batch_audio, flops_p
 from sottovoce.federated.client import planned_batches
 from sottovoce.federated.federated_options import Local
 from sottovoce.federated.process_aggregator import share_out
+from sottovoce.model.adapter_options import Adapters
+from sottovoce.model.adapters import adapt_
 from sottovoce.model.flat import trainable_roles
 from sottovoce.model.stack import KEPT
 from sottovoce.model.transformer import Transformer
@@ -87,6 +89,22 @@ def test_frozen_parameters_save_a_part_of_the_backward_pass(trainable):
     assert sum(whole.values()) / 3 < sum(flops.values()) < sum(whole.values())
     assert FROZEN not in whole
     assert {part: value for part, value in flops.items() if part != FROZEN} == whole
+
+
+@pytest.mark.parametrize("train", ["b", "both"])
+def test_adapters_need_thin_products_instead_of_the_gradients_of_their_matrices(train):
+    options = TransformerOptions(blocks=3, width=96, mlp_width=384, layer_drop=0.0)
+    encoder, adapters = Transformer(options, 30).train(), Adapters(rank=16, train=train)
+    adapt_(encoder, adapters, 0)
+    trained = trainable_roles(encoder, ())
+    for name, parameter in encoder.named_parameters():
+        parameter.requires_grad_(name in trained)
+    with FlopCounterMode(display=False) as counter:
+        scores, _ = encoder(torch.randn(4, 600, 80), torch.full((4,), 600), None)
+        scores.sum().backward()
+    flops = flops_per_second(options, 30, 6.0, trainable=(), adapters=adapters)
+    assert 4 * 6.0 * sum(flops.values()) == pytest.approx(counter.get_total_flops(), rel=0.1)
+    assert sum(flops.values()) < 0.9 * sum(flops_per_second(options, 30, 6.0).values())
 
 
 def test_an_estimate_counts_only_the_parameters_that_train():

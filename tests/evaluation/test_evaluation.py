@@ -240,4 +240,4 @@ def test_the_size_of_a_model_on_the_command_line(sotto):
     document = sotto("model", "baseline", "--json").document
     assert (document["parameters"], document["layers"]) == (255_800_864, 296)
     assert sotto("model", "tiny", "--partition", "kind", "--json").document["layers"] == 7
-    assert "Expected --partition" in sotto("model", "tiny", "--partition", "x").error
+    assert "is not one of 'tensor'" in sotto("model", "tiny", "--partition", "x").error

@@ -25,6 +25,7 @@ from sottovoce.model.recogniser import Recogniser
 from sottovoce.model.transformer_options import TransformerOptions
 from sottovoce.optim import Adam, Averaging, Lamb, Sgd
 from sottovoce.privacy import step_noise
+from sottovoce.privacy.bounds_state import BOUNDS, start_bounds_
 from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
@@ -52,6 +53,7 @@ def engine(users, local, privacy, participation, server, options=SMALL, augment=
     model = recogniser(options)
     mechanism = Mechanism(privacy, participation, model.flat.partition(partition))
     state = server.start(model.flat.theta)
+    start_bounds_(state, mechanism)
     aggregator = ProcessAggregator(Group(), users, model, client(users, local, augment), mechanism)
     return Engine(aggregator, model, mechanism, server, state, users=len(users), seed=1)
 
@@ -76,6 +78,9 @@ SECONDS = {"weight": "seconds", "weight_bound": 2.0, "weight_total": 8.0}
         ({"clipping": "dim"}, SECONDS, "tensor"),
         ({"clipping": "dim"}, {"q_min": 0.1}, "tensor"),
         ({"clipping": "global"}, {**SECONDS, "q_min": 0.2}, "tensor"),
+        ({"clipping": "adaptive"}, {}, "tensor"),
+        ({"clipping": "adaptive_global"}, {"sampling": "fixed"}, "tensor"),
+        ({"clipping": "adaptive"}, {**SECONDS, "q_min": 0.2}, "block"),
     ],
 )
 def test_the_engine_is_the_algorithm_to_the_bit(users, privacy, participation, partition, server):
@@ -91,6 +96,7 @@ def test_the_engine_is_the_algorithm_to_the_bit(users, privacy, participation, p
     )
     slow = recogniser()
     theta, state, noise_state = slow.flat.theta.clone(), server.start(slow.flat.theta), NoiseState()
+    start_bounds_(state, fast.mechanism)
     for t in range(4):
         fast.step(t, 0.01)
         noise_state = central_step(
@@ -108,6 +114,9 @@ def test_the_engine_is_the_algorithm_to_the_bit(users, privacy, participation, p
         )
     assert torch.equal(fast.theta, theta)
     assert torch.equal(fast.recogniser.flat.theta, theta)
+    if fast.mechanism.privacy.adapts:
+        assert torch.equal(fast.state.vectors[BOUNDS], state.vectors[BOUNDS])
+        assert len(set(state.vectors[BOUNDS].tolist())) == len(fast.mechanism.clip_norms)  # each went its own way
     assert not torch.equal(theta, recogniser().flat.theta)
 
 

@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from conftest import is_alive
+from sottovoce.errors import PrivacyError
+from sottovoce.privacy.bounds_state import BOUNDS
 from sottovoce.privacy.claims import composed, open_account, statement
-from sottovoce.runs.verification import verify
+from sottovoce.privacy.ledger_header import LedgerHeader
+from sottovoce.runs.metrics_log import MetricsLog
+from sottovoce.runs.verification import _verify_header, verify
 from trainings import PYTHON, SMALL_MODEL, TORCHRUN, command_line, digests, error_line, metrics, run, run_here, started
 
 SETTINGS = (
@@ -92,6 +96,36 @@ def test_an_averaged_model_has_the_same_bits_on_two_workers_and_after_a_stop(com
     verify(tmp_path / "halves")
     differing = run(command("whole", *more, "federated.averaging={begin: 3}"))
     assert "was started with another federated.averaging" in error_line(differing)
+
+
+def test_bounds_that_adapt_go_on_with_the_same_bits_and_are_in_the_ledger(command, tmp_path):
+    more = ("privacy.clipping=adaptive", "federated.central_steps=5", "federated.evaluate_every=5")
+    assert run(command("whole", *more)).returncode == 0
+    assert run(command("parts", *more, "federated.central_steps=2")).returncode == 0
+    state = tmp_path / "parts" / "last" / "state.safetensors"
+    kept, tensors = state.read_bytes(), load_file(state)
+    save_file({**tensors, BOUNDS: tensors[BOUNDS] * 2}, state)
+    assert "is not the state of the optimizer that" in error_line(run(command("parts", *more)))
+    state.write_bytes(kept)
+    finished = run(command("parts", *more, workers=2))
+    assert finished.returncode == 0, finished.stderr
+    parts, whole = (digests(tmp_path / name) for name in ("parts", "whole"))
+    assert all(parts[f"last/{name}.safetensors"] == whole[f"last/{name}.safetensors"] for name in ("model", "state"))
+
+    header = ledger_of(tmp_path / "whole")[0]
+    bounds = [line["clip_norms"] for line in steps_of(tmp_path / "parts")]
+    assert list(bounds[0].values()) == header["clip_norms"]
+    assert len(bounds) == 5
+    assert all(bounds[0][layer] != bounds[4][layer] for layer in bounds[0])
+    assert bounds == [line["clip_norms"] for line in MetricsLog(tmp_path / "whole").public_lines() if "epsilon" in line]
+    assert verify(tmp_path / "parts").guaranteed
+    dim = run(command("dim", *more, "privacy.clipping=dim", "federated.central_steps=1"))
+    assert dim.returncode == 0
+    assert ledger_of(tmp_path / "dim")[0]["z"] == header["z"]  # counts cost accuracy, not epsilon
+
+    changed = {**header, "adaptive": {**header["adaptive"], "sigma_b": 2 * header["adaptive"]["sigma_b"]}}
+    with pytest.raises(PrivacyError, match="the noise of deltas and counts gives"):
+        _verify_header(tmp_path, LedgerHeader.model_validate(changed))
 
 
 def two_nodes(words: list[str], port: int) -> list[list[str]]:

@@ -130,6 +130,11 @@ def test_the_command_writes_a_seed_model_and_lists_what_did_not_fit(sotto, forei
     assert loaded.token_set.languages == ("de",)
     assert run_of(out) is None  # federated training asks whom it was trained on
     assert "already exists" in sotto(*words).error
+    other = [*words[:-1], tmp_path / "other", "--set", "model.mlp_width=64", "--json"]
+    listed = sotto(*other).document
+    unfit = {one["parameter"] for one in listed["wrong_shape"]}
+    assert unfit == {f"blocks.{block}.{name}.weight" for block in (0, 1) for name in ("w1", "w2")}
+    assert not unfit & set(listed["missing"])  # everything is listed once
     wide = ["import", foreign, "--names", names, "--preset", "tiny", *SETTINGS, "--set", "model.width=32"]
     wide += ["--set", "model.blocks=1"]
     document = sotto(*wide, "--out", tmp_path / "x", "--json")

@@ -37,7 +37,8 @@ def sizes(model):
         (("ln",), lambda name: ".ln" in f".{name}"),
         (("mlp", "output"), lambda name: ".w1." in name or ".w2." in name or name.startswith("output")),
         (("wqkv",), lambda name: "wqkv" in name),
-        (("blocks.1",), lambda name: name.startswith("blocks.1.")),
+        (("blocks.1", "final_ln"), lambda name: name.startswith(("blocks.1.", "ln."))),
+        (("ln", "biases"), lambda name: ".ln" in f".{name}" or name.endswith("bias")),
         (("rest",), lambda name: not name.startswith("blocks.")),
     ],
 )
@@ -54,8 +55,11 @@ def test_only_the_selected_parameters_are_in_the_vector(trainable, belongs):
 
 
 def test_an_impossible_selection_lists_the_choices():
-    names = "input_scale, rest, input_bias, conv, blocks.0 to blocks.1, ln1, ln, wqkv, attention, wf, ln2, w1, mlp, w2"
-    with pytest.raises(ConfigError, match=f"No parameters are called 'mpl'. Choose among: {names}, output\\."):
+    blocks = "blocks.0 to blocks.1, ln1, ln, wqkv, attention, wf, ln2, w1, mlp, w2"
+    names = f"input_scale, rest, input_bias, biases, conv, {blocks}"
+    with pytest.raises(
+        ConfigError, match=f"No parameters are called 'mpl'. Choose among: {names}, final_ln, output\\."
+    ):
         Recogniser.make(SMALL, TOKENS, trainable=("ln", "mpl"))
     with pytest.raises(ConfigError, match=f"selects no parameters. Choose among: all, {names}"):
         Recogniser.make(SMALL, TOKENS, trainable=())
@@ -130,3 +134,6 @@ def test_the_command_says_how_many_parameters_train(sotto):
     assert sotto("model", "tiny", "--set", "federated.trainable=x").error.startswith("error: No parameters are called")
     words = ("estimate", "tiny", "--set", "federated.trainable=[ln]", "--audio", "LS-960")
     assert ", of which 1,728 train, in 18 layers" in sotto(*words).stdout
+    adapters = ("--set", "federated.adapters.rank=4", "--set", "federated.trainable=[]")
+    counted = "554,720 parameters, of which 13,824 train (federated.adapters and federated.trainable), in 16 layers"
+    assert counted in sotto("model", "tiny", *adapters).stderr

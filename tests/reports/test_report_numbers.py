@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sottovoce.model.partition import make_partition
+from sottovoce.model.partition import WHOLE, make_partition
 from sottovoce.model.roles import TensorRole, role_by_name
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.reports.drawing.charts import log_ticks, thinned
 from sottovoce.reports.drawing.numbers import count, epsilon, number, percent
-from sottovoce.reports.reading.convergence import WHOLE, BoundEstimates, bound_terms
+from sottovoce.reports.reading.convergence import BoundEstimates, bound_terms
 from sottovoce.reports.reading.layers import Place, Pooled, imbalance_of, place_of, pooled
 from sottovoce.reports.reading.run_groups import RunGroup
 from sottovoce.reports.sections.layer_figures import layer_picture

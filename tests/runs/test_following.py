@@ -77,7 +77,7 @@ def test_stopped_killed_and_finished_are_told_apart(run, sotto):
     write_lines(run, [central_line(10), {"step": 10, "dev_wer": 0.25}])
     outcome = sotto("watch", run)
     assert outcome.code == 0
-    assert "has finished: 10 of 10 steps. loss 2.500  WER 25.00 %" in outcome.stderr
+    assert "has finished: 10 of 10 steps. loss 2.500  WER on dev 25.00 %" in outcome.stderr
     assert lock_of(run).exists() is False  # looking leaves nothing behind
 
 

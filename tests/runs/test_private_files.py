@@ -136,7 +136,7 @@ def test_a_display_without_times_prints_at_fixed_steps(monkeypatch):
     half = len(lines) // 2
     assert lines[:half] == lines[half:]
     assert half == 21
-    assert lines[1] == "step 5 of 100: WER 50.00 %  epsilon 1"
+    assert lines[1] == "step 5 of 100: WER on dev 50.00 %  epsilon 1"
 
 
 def test_metrics_of_an_earlier_version_are_taken_apart_when_the_run_resumes(folder, tmp_path):

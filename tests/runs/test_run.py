@@ -197,3 +197,16 @@ def test_a_stored_kind_that_is_not_known_here_is_named(old_run):
     run, today = old_run(lambda config: config["privacy"].update(noise={"name": "unheard-of"}))
     with pytest.raises(ConfigError, match=r"config\.json: noise 'unheard-of' is not known here: import the module"):
         run.begin(today, ())
+
+
+def test_a_run_begins_in_no_folder_of_something_else(folder, tmp_path):
+    for kind, other in (("central", "federated"), ("federated", "central")):
+        with pytest.raises(DataError, match=f"is a {other} run"):
+            Run(folder / other).require_own(kind)
+        Run(folder / kind).require_own(kind)
+    for name, content in (("notes.txt", "mine"), ("config.json", '{"mine": 1}')):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(DataError, match="Choose a new folder for the run"):
+            make_run("central", tmp_path, {"train": "data.train={store: absent}"})
+        assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, content)]
+        (tmp_path / name).unlink()

@@ -36,6 +36,8 @@ def audited_settings(
         raise ConfigError(f"There is no claim to audit: {privacy.void}.")
     if old.sampling == "fixed":
         raise ConfigError("Coins decide who is there, so cohorts cannot have a fixed size. Audit poisson or everyone.")
+    if privacy.adapts:
+        raise ConfigError("Canaries know only bounds that stay the same. Audit another privacy.clipping, such as dim.")
     before = _mechanism(settings)
     population = _POPULATION_PER_CANARY * canaries
     q = before.sampling_prob if sampling_prob is None else sampling_prob

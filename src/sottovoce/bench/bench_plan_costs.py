@@ -248,7 +248,8 @@ def _bytes(run: PlannedRun) -> float:
         vectors = len(optimizer.start(torch.empty(size.trainable)).vectors)
     if run.row.kind == "federated" and run.config.federated.averaging is not None:
         vectors += 1  # theta, apart from the averaged model
-    return float(_CHECKPOINTS * _FLOAT * (size.parameters + vectors * size.trainable))
+    unmerged = size.parameters if run.config.federated.adapters.rank else 0  # at most
+    return float(_CHECKPOINTS * _FLOAT * (size.parameters + unmerged + vectors * size.trainable))
 
 
 def _missing(runs: Sequence[BenchRun], workers: int) -> Iterator[MissingCorpus]:

@@ -22,7 +22,9 @@ from sottovoce.config import Layer, Resolved, Tree, parse_setting, resolve
 from sottovoce.data.population import Population
 from sottovoce.data.selection import Selection
 from sottovoce.errors import ConfigError
+from sottovoce.model.adapter_options import NO_ADAPTERS
 from sottovoce.privacy.acceptance import Acceptance
+from sottovoce.privacy.adaptive import AdaptiveClipping
 from sottovoce.runs.documents import TrainingKind
 from sottovoce.runs.held_out import require_disjoint
 
@@ -53,6 +55,8 @@ _NEWER: Mapping[str, object] = {
     "federated.local.optimizer.noise_floor": 0.5,
     "central.optimizer.noise_correction": False,
     "central.optimizer.noise_floor": 0.5,
+    "federated.adapters": NO_ADAPTERS.model_dump(mode="json"),
+    "privacy.adaptive": AdaptiveClipping().model_dump(mode="json"),  # without adaptive clipping it means nothing
     "specaugment.bandlimit": 0.0,
     "specaugment.bandlimit_hz": [3400.0, 4000.0],  # without bandlimit it means nothing
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 from sottovoce.config import Config, public_part
 from sottovoce.data.population import SPEAKER, SYNTHETIC_USER
+from sottovoce.model.model_file import model_path
 from sottovoce.model.model_options import described
 from sottovoce.privacy.claims import open_account
 from sottovoce.privacy.ledger import LEDGER_FILE
@@ -28,6 +29,7 @@ def configured_words(run: Run) -> dict[str, Any]:
     """
     from sottovoce.features import logmel  # noqa: PLC0415 - loads torch
     from sottovoce.federated.seed import NONE  # noqa: PLC0415 - loads torch
+    from sottovoce.model.recogniser import saved_partition  # noqa: PLC0415 - loads torch
 
     config = Config.model_validate(run.config.completed().config)
     mechanism = mechanism_of(config, run.path / LAST)
@@ -36,7 +38,7 @@ def configured_words(run: Run) -> dict[str, Any]:
     header = LedgerHeader.of(mechanism, unit=unit, seed_model=seed_model, config_hash="")
     same = header.model_dump(mode="json", include={"adjacency", "noise", "noise_mechanism"})
     earlier = dict.fromkeys(EarlierRun.model_fields) | same
-    tensors = dict.fromkeys(mechanism.partition.tensors)
+    tensors = dict.fromkeys(saved_partition(model_path(run.path / LAST), "tensor").tensors)  # frozen ones, too
     metadata = {"model": described(config.model), "features": logmel.DESCRIPTION, "languages": None, "tokens": None}
     metadata["training"] = {"bandwidth_hz": None}
     return {

@@ -39,7 +39,7 @@ def train_central(
     group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay, stop: Stop | None = None
 ) -> None:
     """Train until the steps or the minutes are over; rank 0 writes into `folder`."""
-    with open_run(group, resolved, folder, make_display, stop) as opened:
+    with open_run(group, "central", resolved, folder, make_display, stop) as opened:
         _train(opened)
 
 

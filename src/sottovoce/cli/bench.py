@@ -64,6 +64,7 @@ Seeds = Annotated[
         help="Train every row with this many seeds; verdicts need two or more, better three.",
     ),
 ]
+SeedsOfRows = Annotated[int, typer.Option("--seeds", min=1, max=MOST_SEEDS, help="Count this many seeds of every row.")]
 Rows = Annotated[str | None, typer.Option("--rows", help="Only these rows: names separated by semicolons.")]
 Out = Annotated[Path, typer.Option("--out", help="The folder for corpora and runs, shared by all benchmarks.")]
 Results = Annotated[
@@ -238,7 +239,7 @@ def show(
     ],
     size: SizeOption = "mini",
     rows: Rows = None,
-    seeds: Seeds = 1,
+    seeds: SeedsOfRows = 1,
     settings: Settings = None,
     out: Out = RESULTS,
     corpora: Corpora = CORPORA,
@@ -322,9 +323,7 @@ def export(
 @app.command()
 def summary(
     size: SizeOption = "mini",
-    seeds: Annotated[
-        int, typer.Option("--seeds", min=1, max=MOST_SEEDS, help="Count this many seeds of every row.")
-    ] = 3,
+    seeds: SeedsOfRows = 3,
     out: Out = RESULTS,
     corpora: Corpora = CORPORA,
     documents: From = None,

@@ -15,10 +15,11 @@ app = typer.Typer(help="Compare a download with what is published. Nothing is wr
 
 Root = Annotated[Path, typer.Argument(metavar="ROOT", help="The folder that `sotto data prepare` takes.")]
 Subsets = Annotated[
-    list[str] | None, typer.Option("--subset", help="Only this subset. Repeatable.", show_default="all seven")
+    list[str] | None, typer.Option("--subset", help="Only this subset. Repeat for several.", show_default="all seven")
 ]
 Languages = Annotated[
-    list[str] | None, typer.Option("--language", help="Only this language. Repeatable.", show_default="en, fr, de")
+    list[str] | None,
+    typer.Option("--language", help="Only this language. Repeat for several.", show_default="en, fr, de"),
 ]
 
 

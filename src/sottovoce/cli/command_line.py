@@ -103,7 +103,9 @@ def _options(
     ] = False,
     extensions: Annotated[
         list[str] | None,
-        typer.Option("--import", metavar="MODULE", help="Import an extension: a module or a .py file. Repeatable."),
+        typer.Option(
+            "--import", metavar="MODULE", help="Import an extension: a module or a .py file. Repeat for several."
+        ),
     ] = None,
 ) -> None:
     """Accept the options that come before a command."""

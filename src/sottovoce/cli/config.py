@@ -1,6 +1,6 @@
 """sotto config: the presets, and the configuration that each resolves to."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +27,12 @@ Preset = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change one value: batching.seconds=60."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change one value, such as batching.seconds=60. Repeat for several; `sotto config show PRESET --meaning` "
+        "explains all keys.",
+    ),
 ]
 
 
@@ -83,6 +88,17 @@ def show(
 
 
 def _shown(value: Any, effective: Any) -> str:
-    """Return a value as the table shows it; with what null means where it stands for another value."""
-    meant = "" if effective is None else f" (in effect: {effective})"
-    return f"null{meant}" if value is None else str(value)
+    """Return a value as --set takes it; with what null means where it stands for another value."""
+    meant = "" if effective is None else f" (in effect: {_typed(effective)})"
+    return f"null{meant}" if value is None else _typed(value)
+
+
+def _typed(value: Any) -> str:
+    """Return a value as in YAML: true, [en], {mlp: 2.0}; texts and numbers as they are."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_typed(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_typed, value))}]"
+    return "null" if value is None else str(value)

@@ -15,7 +15,7 @@ from sottovoce.cli.statistics import draw_speakers, print_statistics
 from sottovoce.data.audio import BadAudio
 from sottovoce.data.extract import load_audio
 from sottovoce.data.population import Population
-from sottovoce.data.selection import read_speakers
+from sottovoce.data.selection import Selection, read_speakers
 from sottovoce.data.statistics import statistics_of
 from sottovoce.data.store import IndexRow, Store
 from sottovoce.data.upgrading import upgrade as upgrade_store
@@ -31,13 +31,15 @@ app.command("split")(populations.split)
 app.command("merge")(populations.merge_stores)
 
 SpeakerList = Annotated[
-    Path | None, typer.Option("--speakers", help="Only these speakers: a file with one name per line.")
+    Path | None, typer.Option("--speakers", help="Only these speakers of all stores: a file with one name per line.")
 ]
 
 
 @app.command()
 def stats(
-    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="One or more stores.")],
+    stores: Annotated[
+        list[str], typer.Argument(metavar="STORE[@SPEAKERS]...", help="One or more stores, or parts of them.")
+    ],
     speakers: SpeakerList = None,
     iid: Annotated[
         bool, typer.Option("--iid", help="The IID control: every utterance belongs to a random user.")
@@ -59,10 +61,12 @@ def stats(
     require_target(picture)
     names = read_speakers(speakers) if speakers else None
     shown: dict[str, Population] = {}
-    for path in stores:
-        population = Population.of(Store.open(path), names)
-        label = population.store.info.label
-        label = label if label not in shown else f"{label} ({path})"
+    for place in stores:
+        selection = Selection.parse(place)
+        part = selection.speakers
+        population = Population.of(Store.open(selection.store), names) if part is None else selection.open()
+        label = population.store.info.label if part is None else f"{population.store.info.label} {part.stem}"
+        label = label if label not in shown else f"{label} ({place})"
         if iid:
             label, population = f"{label} (IID)", population.iid(seed)
         shown[label] = population

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -37,9 +37,8 @@ def _parameters() -> list[inspect.Parameter]:
     made = []
     for name, field in Decoding.model_fields.items():
         description = field.description or ""
-        kind = str if get_origin(field.annotation) is Literal else field.annotation
         option = typer.Option(f"--{name.replace('_', '-')}", help=f"{description[:1].upper()}{description[1:]}.")
-        annotation: Any = Annotated[kind, option]
+        annotation: Any = Annotated[field.annotation, option]
         made.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.get_default(), annotation=annotation)
         )

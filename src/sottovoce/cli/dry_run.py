@@ -42,20 +42,37 @@ def _worker(group: "Group", kind: "TrainingKind", resolved: "Resolved", run: Pat
 def _rows(planned: dict[str, Any]) -> list[list[str]]:
     from sottovoce.runs.pace import duration
 
-    step, left = planned["step"], planned["steps"] - planned["steps_done"]
+    step, left = planned["step"], _last_step(planned) - planned["steps_done"]
     done = f", {planned['steps_done']:,} of them done" if planned["steps_done"] else ""
     rows = [["steps", f"{planned['steps']:,}{done}"]]
+    rows.append(["parameters that train", _parameters(planned)])
     rows += _central_work(planned) if step["users"] is None else _federated_work(planned)
     rows.append(["audio in a step", f"{duration(step['audio_seconds'])}, counted as often as it is heard"])
     rows.append(["time of a step", f"{step['seconds']:.3g} s with {_processes(planned['processes'])}"])
     if planned["evaluations"]:
-        each = duration(planned["seconds_per_evaluation"])
+        seconds = planned["seconds_per_evaluation"]
+        each = "less than a second" if seconds < 1 else duration(seconds)
         rows.append(["evaluations on dev", f"{planned['evaluations']:,} of {each} each"])
-    rows.append(["time of the run", f"about {duration(planned['seconds_left'])} for {left:,} steps"])
+    rows.append(["time of the run", f"about {duration(planned['seconds_left'])} for {left:,} steps{_limit(planned)}"])
     if planned["privacy"] is not None:
         rows.append(["epsilon at the end", _epsilon(planned["privacy"])])
     rows.append(["disk", f"{gigabytes(planned['disk_bytes'])}; {gigabytes(planned['disk_free_bytes'])} are free"])
     return rows
+
+
+def _last_step(planned: dict[str, Any]) -> int:
+    """Return the step at which the run will end: the last one, or where its time is over."""
+    limit: int | None = planned["minutes_end_at"]
+    return int(planned["steps"]) if limit is None else limit
+
+
+def _limit(planned: dict[str, Any]) -> str:
+    return "" if planned["minutes_end_at"] is None else ", where central.max_minutes ends it"
+
+
+def _parameters(planned: dict[str, Any]) -> str:
+    frozen = "" if planned["trainable"] == planned["parameters"] else f"; the model has {planned['parameters']:,}"
+    return f"{planned['trainable']:,} in {planned['layers']:,} layers{frozen}"
 
 
 def _processes(count: int) -> str:
@@ -64,7 +81,7 @@ def _processes(count: int) -> str:
 
 def _central_work(planned: dict[str, Any]) -> list[list[str]]:
     step = planned["step"]
-    passes = planned["steps"] / step["steps_per_epoch"]
+    passes = _last_step(planned) / step["steps_per_epoch"]
     return [
         ["utterances in a step", f"{step['utterances']:,.0f}"],
         ["passes over the data", f"{passes:.3g}, of {step['steps_per_epoch']:,} steps each"],

@@ -33,14 +33,17 @@ def evaluate(
     ],
     on: Annotated[
         list[str] | None,
-        typer.Option("--on", metavar="STORE[@SPEAKERS]", help="The speech instead, if there is more. Repeatable."),
+        typer.Option(
+            "--on", metavar="STORE[@SPEAKERS]", help="The speech, instead of the last argument. Repeat for several."
+        ),
     ] = None,
     by: Annotated[
         list[str] | None,
         typer.Option(
             "--by",
             metavar="COLUMN[:EDGE,...]",
-            help="Also by this column; many numbers in ranges. Repeatable. Default: sex, age, ...",
+            help="Groups by this column of the index; many numbers in ranges. Repeat for several. Default: columns "
+            "such as sex and age.",
         ),
     ] = None,
     out: Annotated[
@@ -55,10 +58,12 @@ def evaluate(
 ) -> None:
     """Print loss, WER and CER of models on speech, with intervals, by speaker and by group. Every utterance counts.
 
-    With several checkpoints, the others are compared with the first one on the same speakers. Several stores are given
-    with --on: sotto eval runs/a runs/b --on stores/an4 --on stores/ls
+    With several checkpoints, the others are compared with the first one on the same speakers. --on gives several
+    stores.
 
     Example: sotto eval runs/digits stores/digits@splits/digits/heldout.txt
+
+    Example: sotto eval runs/a runs/b --on stores/an4 --on stores/ls --out hypotheses.tsv
     """
     from sottovoce.data.selection import Selection
     from sottovoce.evaluation.bandwidth_notes import population_note

@@ -19,6 +19,15 @@ _WORDS: Final = {
     "Path": "PATH",
 }
 
+# The commands of a group, in the order in which one needs them; typer shows groups of commands last.
+ORDER: Final = {
+    "data": ("prepare", "check", "stats", "inspect", "split", "merge", "export", "upgrade"),
+    "privacy": (
+        *("plan", "epsilon", "verify", "explain", "population", "claim", "compose", "publish"),
+        *("audit", "neighbours", "table"),
+    ),
+}
+
 
 class PlainOption(TyperOption):
     """An option whose help names its value in one word."""
@@ -52,8 +61,12 @@ def make_plain(command: Any) -> None:
             parameter.__class__ = PlainOption
         elif isinstance(parameter, TyperArgument):
             parameter.__class__ = PlainArgument
-    for below in getattr(command, "commands", {}).values():
+    commands = getattr(command, "commands", {})
+    for below in commands.values():
         make_plain(below)
+    for name in ORDER.get(command.name, ()):
+        if name in commands:  # one that is not loaded yet has none
+            commands[name] = commands.pop(name)
 
 
 def _word(shown: str) -> str:

@@ -81,7 +81,7 @@ def _read(path: Path | None) -> "NameMap":
 def _print(file: Path, out: Path, imported: "Imported") -> None:
     rows = [["new, nothing was given", name] for name in imported.missing]
     rows += [
-        ["wrong shape", f"{one.tensor} is {_shape(one.given)}, needed is {_shape(one.needed)}"]
+        ["wrong shape, so new", f"{one.parameter} is {_shape(one.needed)}, {one.tensor} is {_shape(one.given)}"]
         for one in imported.wrong_shape
     ]
     rows += [["left over", name] for name in imported.left_over]
@@ -89,7 +89,7 @@ def _print(file: Path, out: Path, imported: "Imported") -> None:
     if rows:
         print_table(f"{file}: what did not fit", ["", "tensor"], _shortened(rows), text_columns=2)
     share = 100 * imported.taken_parameters / imported.parameters
-    fitted = imported.tensors - len(imported.missing)
+    fitted = imported.tensors - len(imported.missing) - len(imported.wrong_shape)
     note(f"{out}: {fitted} of {counted(imported.tensors, 'tensor')} ({share:.1f} % of the parameters) are from {file}.")
     if imported.new_tokens or imported.dropped_tokens:
         new, dropped = (" ".join(tokens) or "none" for tokens in (imported.new_tokens, imported.dropped_tokens))

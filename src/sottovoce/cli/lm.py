@@ -2,7 +2,7 @@
 
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,7 +34,7 @@ def build(
     ] = None,
     order: Annotated[int, typer.Option(min=1, max=6, help="The longest n-grams, in words or characters.")] = 3,
     level: Annotated[
-        str, typer.Option(help="word: texts have the words of TEXT only; character: spelling stays free.")
+        Level, typer.Option(help="word: texts have the words of TEXT only; character: spelling stays free.")
     ] = "word",
     language: Annotated[str, typer.Option(help="The language, whose rules normalise the text: en, fr or de.")] = "en",
     from_store: Annotated[
@@ -59,7 +59,6 @@ def build(
     from sottovoce.evaluation.language_model import LanguageModelNote, write_arpa
     from sottovoce.evaluation.lm_text import LmText, units
 
-    unit = _level(level)
     if not texts and from_store is None:
         raise ConfigError("There is nothing to build a language model from. Give text files with a sentence per line.")
     if from_store is not None and not includes_users:
@@ -72,17 +71,10 @@ def build(
     sentences = text.lines_of(texts or [])
     if from_store is not None:
         sentences = chain(sentences, text.transcripts_of(Selection.parse(from_store).open()))
-    model = kneser_ney.build((units(sentence, unit) for sentence in sentences), order)
-    about = LanguageModelNote(unit, order, model.sentences, users_transcripts=includes_users)
+    model = kneser_ney.build((units(sentence, level) for sentence in sentences), order)
+    about = LanguageModelNote(level, order, model.sentences, users_transcripts=includes_users)
     write_arpa(model, out, about)
     _report(out, model, about, text.left_out, as_json)
-
-
-def _level(name: str) -> Level:
-    for level in get_args(Level):
-        if name == level:
-            return level  # type: ignore[no-any-return]  # one of the literals
-    raise ConfigError(f"--level {name}: expected {' or '.join(get_args(Level))}.")
 
 
 def _report(out: Path, model: "NgramModel", about: "LanguageModelNote", left_out: int, as_json: bool) -> None:

@@ -20,7 +20,7 @@ def population(
     ] = None,
     charge: Annotated[
         list[Path] | None,
-        typer.Option(help="First charge the releases of a run that was made with another ledger. May be repeated."),
+        typer.Option(help="First charge the releases of a run that was made with another ledger. Repeat for several."),
     ] = None,
     target_delta: Annotated[float, typer.Option(help="The delta of (epsilon, delta).")] = 1e-9,
     as_json: AsJson = False,
@@ -52,16 +52,17 @@ def population(
         print_json(document)
         return
     rows = [
-        [run["place"], run["users"][:8] or "?", str(run["releases"]), run["guarantee"], _epsilon(run)]
+        [run["place"], f"#{run['users'][:8] or '?'}", _releases(run), run["guarantee"], _epsilon(run)]
         for run in document["runs"]
     ]
-    print_table(f"{opened.place}: all runs on these users", ["run", "users", "releases", "guarantee", "epsilon"], rows)
+    columns = ["run", "hash of its users", "releases", "guarantee", "epsilon"]
+    print_table(f"{opened.place}: all runs on these users", columns, rows)
     for total in document["totals"]:
         counts = f"{counted(total['releases'], 'release')} of {counted(total['runs'], 'run')}"
         together = f"epsilon {_epsilon(total)} at delta {short_number(target_delta)}"
         note(f"Together: {together}, {counts}; unit: {total['unit']}; adjacency: {total['adjacency']}.")
     if document["unprotected"]:
-        note(f"{counted(document['unprotected'], 'run')} had no guarantee: no epsilon covers what they reveal.")
+        note(f"{counted(document['unprotected'], 'run')} had no guarantee: no epsilon covers what was released there.")
 
 
 def _document(opened: "PopulationLedger", target_delta: float) -> dict[str, Any]:
@@ -109,6 +110,11 @@ def _epsilons(spent: Any, target_delta: float) -> dict[str, float | None]:
 
     found = account_for(spent, target_delta).epsilons
     return {"epsilon_rdp": found.rdp, "epsilon_pld": found.pld}
+
+
+def _releases(run: dict[str, Any]) -> str:
+    """Return the number of releases that were charged; those of a run without a guarantee are not."""
+    return "not charged" if run["guarantee"] == "none" and not run["releases"] else f"{run['releases']:,}"
 
 
 def _epsilon(document: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from sottovoce.errors import ConfigError, DataError
 from sottovoce.files import as_json as as_bytes
 from sottovoce.files import gigabytes, make_folder, require_free, written_whole
 
+_NAMES = "seed,federated"
 _COPIED_BYTES_PER_SECOND = 200e6  # reading, writing and hashing on a typical disk
 
 
@@ -38,8 +39,8 @@ def split(
     ] = None,
     seed: Seed = 0,
     names: Annotated[
-        str, typer.Option(help="Names of the two parts, and of their lists: OUT/NAME.txt.")
-    ] = "seed,federated",
+        str, typer.Option(metavar="FIRST,SECOND", help="Names of the two parts, and of their lists: OUT/NAME.txt.")
+    ] = _NAMES,
     as_json: AsJson = False,
 ) -> None:
     """Split the speakers of a store into two disjoint parts, such as 20 % for a seed model and 80 % for the users.
@@ -71,7 +72,8 @@ def split(
     of_part = {} if selection.speakers is None else {"of": str(selection.speakers)}
     method: dict[str, str | int] = {**of_part, **chosen, "seed": seed}
     _write_split(opened, out, dict(zip(part_names, parts, strict=True)), method)
-    labels = _part_labels(opened.info.label, part_names, None if of_part else fraction)
+    unnamed = names == _NAMES and not of_part
+    labels = _part_labels(opened.info.label, part_names, fraction if unnamed else None)
     rows = [statistics_of(label, Population.of(opened, part)) for label, part in zip(labels, parts, strict=True)]
     print_statistics(rows, None, as_json)
     for name, part in zip(part_names, parts, strict=True):
@@ -94,7 +96,10 @@ def _part_names(text: str) -> list[str]:
 
 
 def _part_labels(label: str, names: list[str], fraction: str | None) -> list[str]:
-    """Return labels as in the paper (CV-en-train-10, CV-en-train-90) if the share is a whole percentage."""
+    """Return labels as in the paper (CV-en-train-10, CV-en-train-90) if the share is a whole percentage.
+
+    `fraction` is None where the parts have names of their own.
+    """
     try:
         percent = round(100 * float(fraction or ""), 6)
     except ValueError:

@@ -41,7 +41,7 @@ class TrainingDisplay:
 
     def __call__(self, status: "Status") -> None:
         """Show the progress."""
-        wer = "" if status.wer is None else f"WER {100 * status.wer:.2f} %"
+        wer = "" if status.wer is None else f"WER on dev {100 * status.wer:.2f} %"
         loss = "" if status.loss is None else f"loss {status.loss:.3f}"
         epsilon = "" if status.epsilon is None else f"epsilon {short_exponents(rounded_up(status.epsilon))}"
         left = f"{duration(status.seconds_left)} left" if status.timed and status.seconds_left else ""
@@ -51,7 +51,7 @@ class TrainingDisplay:
         self._bar.update(self._task, completed=status.step, total=status.steps, description=text)
         now = time.monotonic()
         if not stderr.is_terminal and self._is_due(status, now):
-            note(f"{self._label} {status.step} of {status.steps}: {text}")
+            note(f"{self._label} {status.step:,} of {status.steps:,}: {text}")
             self._said = now
 
     def _is_due(self, status: "Status", now: float) -> bool:

@@ -50,7 +50,12 @@ def transcribe(
         ),
     ],
     form: Annotated[
-        TranscriptFormat, typer.Option("--format", help="How to write them; all but txt have the time of every word.")
+        TranscriptFormat,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="txt, json, jsonl or textgrid (all but txt with the time of every word), or subtitles: srt or vtt.",
+        ),
     ] = TranscriptFormat.TXT,
     out: Annotated[
         str | None,

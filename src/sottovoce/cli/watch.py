@@ -69,7 +69,7 @@ def _figures(status: "RunStatus") -> str:
 
     parts = [
         None if status.loss is None else f"loss {status.loss:.3f}",
-        None if status.dev_wer is None else f"WER {100 * status.dev_wer:.2f} %",
+        None if status.dev_wer is None else f"WER on dev {100 * status.dev_wer:.2f} %",
         None if status.epsilon is None else f"epsilon {short_exponents(rounded_up(status.epsilon))}",
         None if status.seconds_per_step is None else f"{status.seconds_per_step:.3g} s per step",
         None if status.seconds_left is None else f"{_time(status.seconds_left)} left",

@@ -73,8 +73,9 @@ def difference(heard: BandRange | None, bandwidths: Bandwidths | Sequence[int], 
     outside = found[(found < _TOLERANCE * heard.low_hz) | (_TOLERANCE * found > heard.high_hz)]
     if len(outside) <= _FEW * len(found):
         return None
+    verb = "has" if len(outside) == 1 else "have"
     return (
-        f"Note: {len(outside):,} of {len(found):,} {what} have a bandwidth of about {int(np.median(outside)):,} Hz; "
+        f"Note: {len(outside):,} of {len(found):,} {what} {verb} a bandwidth of about {int(np.median(outside)):,} Hz; "
         f"the model was trained on {_in_words(heard)}. Expect more errors. {_SEE}"
     )
 

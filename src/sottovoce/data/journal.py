@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -52,7 +52,7 @@ class JournalLine:
 
     def encode(self) -> bytes:
         """Return the line as it is written to the file."""
-        return json.dumps(asdict(self), ensure_ascii=False).encode() + b"\n"
+        return json.dumps(vars(self), ensure_ascii=False).encode() + b"\n"
 
 
 class Journal:

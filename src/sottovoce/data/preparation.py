@@ -6,6 +6,7 @@ them in order. An interrupted preparation resumes. Every utterance that cannot b
 
 import hashlib
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -213,9 +214,13 @@ class _RejectionLimit:
         if len(self.rejected) <= self._share * self._total:
             return
         path = write_rejected(self._partial, self.rejected)
+        reason, count = Counter(one.reason for one in self.rejected).most_common(1)[0]
+        detail = next(one.detail for one in self.rejected if one.reason == reason)
+        example = f", such as {detail[:80]}" if detail else ""
         raise DataError(
-            f"{len(self.rejected)} of {self._total} utterances cannot be used, more than --max-rejected "
-            f"{self._share:g}. The reasons are in {path}; repair the corpus or allow more, then run this again."
+            f"{len(self.rejected):,} of {self._total:,} utterances cannot be used, more than --max-rejected "
+            f"{self._share:g}. Most often: {reason}{example} ({count:,}). All reasons are in {path}; repair the corpus "
+            "or allow more, then run this again."
         )
 
 

@@ -29,7 +29,7 @@ def as_fraction(value: object) -> Fraction:
     except (ValueError, ZeroDivisionError):
         share = Fraction(0)
     if not 0 < share < 1:
-        raise ValueError(f"expected a fraction between 0 and 1, not {text[:100]}")
+        raise ValueError(f"expected a fraction between 0 and 1, such as 0.1 or 1/20, not {text[:100]}")
     return share
 
 
@@ -42,7 +42,7 @@ def split_by_fraction(speakers: Sequence[str], fraction: str | float, seed: int)
     try:
         share = as_fraction(fraction)
     except ValueError as error:
-        raise ConfigError(f"Expected a fraction such as 0.1 or 1/20: {error}.") from None
+        raise ConfigError(f"The share of speakers: {error}.") from None
     return split_by_count(speakers, int(share * len(speakers)), seed)
 
 

@@ -51,10 +51,14 @@ class DryRun:
     processes: int
     steps: int
     steps_done: int
+    parameters: int  # of the model
+    trainable: int  # D, the parameters that train
+    layers: int  # of these
     step: StepTime
     evaluations: int  # that are left
     seconds_per_evaluation: float
     seconds_left: float
+    minutes_end_at: int | None  # the step at which a limit on minutes ends the run; None where it does not
     shorter: str  # what would make it shorter
     local_work: str | None  # of a user, in words
     privacy: Spending | None  # of a federated run
@@ -80,6 +84,7 @@ def dry_run(group: Group, kind: TrainingKind, resolved: Resolved, folder: Path, 
             "--dry-run measures users of a store, and this run would make its own. Make it first with `sotto data "
             f"prepare preset {resolved.name} --out STORE`, and give it with --train."
         )
+    Run(folder).require_own(kind)
     opened = OpenRun(resolved=resolved, group=group, run=Run(folder), display=NoDisplay(), stop=Stop())
     planned = _central(opened) if kind == "central" else _federated(opened)
     if group.leads:
@@ -92,8 +97,13 @@ def _central(opened: OpenRun) -> DryRun:
     context = opened.prepare(train, optimizer=config.central.optimizer, steps=config.central.steps)
     step = central_step(context, train)
     planned = _planned(context, "central", step, config.central.evaluate_every, SHORTER)
-    limit = config.central.max_minutes
-    return planned if limit is None else replace(planned, seconds_left=min(planned.seconds_left, 60 * limit))
+    minutes = config.central.max_minutes
+    if minutes is None or planned.seconds_left <= 60 * minutes:
+        return planned
+    share = 60 * minutes / planned.seconds_left
+    reached = planned.steps_done + round(share * (planned.steps - planned.steps_done))
+    evaluations = round(share * planned.evaluations)
+    return replace(planned, seconds_left=60 * minutes, minutes_end_at=reached, evaluations=evaluations)
 
 
 def _federated(opened: OpenRun) -> DryRun:
@@ -120,7 +130,9 @@ def _planned(context: TrainingContext, kind: TrainingKind, step: StepTime, every
     evaluations = 0 if context.dev is None else -(-context.steps // every) - done // every
     on_dev, on_test = (evaluation_seconds(context, one) for one in (context.dev, context.test))
     parameters = sum(tensor.numel() for tensor in context.recogniser.flat.tensors().values())
-    state = sum(vector.numel() for vector in context.state.vectors.values())
+    flat, partition = context.recogniser.flat, context.resolved.config.federated.partition
+    saved = (*context.state.vectors.values(), *flat.unmerged().values())
+    state = sum(vector.numel() for vector in saved)
     existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     return DryRun(
         run=str(folder),
@@ -128,10 +140,14 @@ def _planned(context: TrainingContext, kind: TrainingKind, step: StepTime, every
         processes=context.group.size,
         steps=context.steps,
         steps_done=done,
+        parameters=parameters,
+        trainable=flat.theta.numel(),
+        layers=len(flat.partition(partition if kind == "federated" else "tensor")),
         step=step,
         evaluations=evaluations,
         seconds_per_evaluation=on_dev,
         seconds_left=left * step.seconds + evaluations * on_dev + (on_dev + on_test if left else 0.0),
+        minutes_end_at=None,
         shorter=how,
         local_work=None,
         privacy=None,

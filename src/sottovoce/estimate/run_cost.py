@@ -102,7 +102,10 @@ def estimate(
     size = describe(config, config.federated.partition, config.corpus.first_language)
     cohort = cohort_size(config)
     precision = precision or config.hardware.precision
-    flops = flops_per_second(config.model, size.tokens, audio.utterance_seconds, trainable=config.federated.trainable)
+    options = config.federated
+    flops = flops_per_second(
+        *(config.model, size.tokens, audio.utterance_seconds), trainable=options.trainable, adapters=options.adapters
+    )
     work = local_work(config, audio.seconds, typical_utterance(audio, sharing))
     steps, seconds = map(audio.mean, work)
     pace = _pace(config, size, device, precision)
@@ -225,7 +228,9 @@ def memory(config: Config, size: ModelSize) -> dict[str, float]:
         "first_gradient": parameters * _FLOAT if config.diagnostics else 0,
     }
     passing = {
-        "activations": activation_bytes(sized_encoder(config.model, size.tokens), config.batching.seconds),
+        "activations": activation_bytes(
+            sized_encoder(config.model, size.tokens, config.federated.adapters), config.batching.seconds
+        ),
         # The clipped gradient, and a vector while the local optimizer steps; plain SGD needs none.
         "local_step": 0 if config.federated.local.plain_sgd else parameters * 2 * _FLOAT,
         # The average in float32; with q_min the sum in float64 before.

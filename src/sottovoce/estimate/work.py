@@ -7,7 +7,9 @@ transformer, with w the width, m the width of the MLP and n the outputs of an ut
     conv 2 * 7 * (80 + 1) * 2w    qkv 6 w^2    wf 2 w^2    attention 4 w n    MLP 4 w m    output 2 w tokens
 
 The backward pass computes each twice more, the convolution once: its input needs no gradient. A dropped block computes
-nothing. Frozen parameters (`federated.trainable`) save a part of the backward pass: see `saved_by_freezing`.
+nothing. Frozen parameters (`federated.trainable`) save a part of the backward pass: see `saved_by_freezing`. Adapters
+add thin products to it: for every parameter of A and B one multiplication and addition, two where A trains, too. To
+merge them into their matrices takes no more than some outputs do, and is not counted.
 """
 
 from dataclasses import dataclass
@@ -25,10 +27,12 @@ from sottovoce.estimate.sized_encoder import sized_encoder
 from sottovoce.estimate.user_audio import Floats, UserAudio
 from sottovoce.features.logmel import FRAMES_PER_SECOND
 from sottovoce.federated.process_aggregator import STEP_FRAMES
+from sottovoce.model.adapter_options import NO_ADAPTERS, Adapters
+from sottovoce.model.adapters import adapted_matrices, plain_parameters
 from sottovoce.model.encoder import Encoder
 from sottovoce.model.encoder_options import EncoderOptions
 from sottovoce.model.flat import trainable_roles
-from sottovoce.model.roles import Trainable
+from sottovoce.model.roles import ADAPTERS, Trainable
 from sottovoce.randomness import stream
 
 # How users come to processes. `longest first` is what our engine does; `dealt` gives every process as many, whoever
@@ -49,20 +53,31 @@ def flops_per_second(
     *,
     drops: bool = True,
     trainable: Trainable = "all",
+    adapters: Adapters = NO_ADAPTERS,
 ) -> dict[str, float]:
     """Return the FLOPs of one second of audio, forward and backward, part by part.
 
     With `drops`, blocks that layer drop skips are left out, on average. FLOPs that frozen parameters save are the part
     FROZEN, a negative number, so that the parts always add up.
     """
-    encoder = sized_encoder(model, tokens)
+    encoder = sized_encoder(model, tokens, adapters)
     per_second = FRAMES_PER_SECOND / encoder.output_stride
     outputs = utterance_seconds * per_second
     per_output = encoder.flops_per_output(outputs, drops=drops)
+    if adapters.rank:
+        per_output = {**per_output, ADAPTERS: _adapter_flops(encoder, adapters, drops=drops)}
     saved = saved_by_freezing(encoder, outputs, trainable, drops=drops)
     if saved:
         per_output = {**per_output, FROZEN: -saved}
     return {part: per_second * flops for part, flops in per_output.items()}
+
+
+def _adapter_flops(encoder: Encoder, adapters: Adapters, *, drops: bool) -> float:
+    """Return the FLOPs of one output that the gradients of adapters take."""
+    matrices = adapted_matrices(encoder).values()
+    thin = sum(matrix.a.numel() + matrix.b.numel() for matrix in matrices)
+    dropped = getattr(encoder.options, "layer_drop", 0.0) if drops else 0.0
+    return (4 if adapters.train == "both" else 2) * thin * (1 - dropped)
 
 
 def saved_by_freezing(encoder: Encoder, outputs: float, trainable: Trainable, *, drops: bool = True) -> float:
@@ -79,8 +94,8 @@ def saved_by_freezing(encoder: Encoder, outputs: float, trainable: Trainable, *,
     names = [name for name, _ in encoder.named_parameters()]
     below = set(names[: min(names.index(name) for name in trained)])
     tables = {id(module.weight) for module in encoder.modules() if isinstance(module, nn.Embedding)}
-    matrix = {name: one for name, one in encoder.named_parameters() if one.dim() > 1 and id(one) not in tables}
-    sizes = {name: parameter.numel() for name, parameter in matrix.items()}
+    plain = plain_parameters(encoder)
+    sizes = {name: one.numel() for name, one in plain.items() if one.dim() > 1 and id(one) not in tables}
     first = next(iter(sizes), None)  # its inputs are the features, which need no gradient
     with_input_gradient = sum(size for name, size in sizes.items() if name != first)
     if not with_input_gradient:

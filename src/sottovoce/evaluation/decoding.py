@@ -34,12 +34,18 @@ class Decoding(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    decoder: DecoderName = Field("greedy", description="greedy, or beam for a beam search")
-    lm: Path | None = Field(None, description="a language model: ARPA or KenLM's binary form")
-    lexicon: Path | None = Field(None, description="a file with one word per line; texts have no other words")
-    lm_weight: float = Field(0.5, ge=0, le=MAX_WEIGHT, description="weight of the language model's log-probability")
-    word_score: float = Field(0.0, ge=-MAX_WEIGHT, le=MAX_WEIGHT, description="what every word adds to the score")
-    beam: int = Field(50, ge=1, le=MAX_BEAM, description="hypotheses that are kept after every output")
+    decoder: DecoderName = Field("greedy", description="how texts are found: greedily or by beam search")
+    lm: Path | None = Field(None, description="with beam: a language model, ARPA or KenLM's binary form")
+    lexicon: Path | None = Field(
+        None, description="with beam: a file with one word per line; texts have no other words"
+    )
+    lm_weight: float = Field(
+        0.5, ge=0, le=MAX_WEIGHT, description="with --lm: weight of the language model's log-probability"
+    )
+    word_score: float = Field(
+        0.0, ge=-MAX_WEIGHT, le=MAX_WEIGHT, description="with beam: what every word adds to the score"
+    )
+    beam: int = Field(50, ge=1, le=MAX_BEAM, description="with beam: hypotheses that are kept after every output")
 
     @property
     def about(self) -> str:

@@ -87,9 +87,9 @@ def log_mel(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     fbank.input_finished()
     if fbank.num_frames_ready == 0:
         return np.zeros((0, BINS), dtype=np.float32)
-    energies = np.stack([fbank.get_frame(frame) for frame in range(fbank.num_frames_ready)])
-    floored: npt.NDArray[np.float32] = np.maximum(energies, np.float32(np.log(_LOG_FLOOR)))
-    return floored
+    energies: npt.NDArray[np.float32] = np.concatenate(list(map(fbank.get_frame, range(fbank.num_frames_ready))))
+    np.maximum(energies, np.float32(np.log(_LOG_FLOOR)), out=energies)
+    return energies.reshape(-1, BINS)
 
 
 def standardise(energies: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:

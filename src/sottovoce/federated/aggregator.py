@@ -12,7 +12,7 @@ An aggregator of your own needs no change of the package: give `sv.train_federat
 `AggregatorContext`.
 
 The noise is drawn while `collect` runs. The leader draws it, unless the aggregator says which processes share the work
-(`SharesNoise`).
+(`SharesNoise`). Where clip bounds adapt, the aggregator is told those of every step (`FollowsBounds`).
 """
 
 from collections.abc import Callable
@@ -39,7 +39,9 @@ Item = TypeVar("Item")
 class Collected:
     """The work of one cohort."""
 
-    total: Tensor  # the integer sum of weighted, clipped deltas, in units of `Mechanism.resolution`; on the leader only
+    # The integer sum of weighted, clipped deltas, in `Mechanism.units`, and of counts where bounds adapt
+    # (`Mechanism.summed`). On the leader only.
+    total: Tensor
     weight: int  # of the whole cohort, in units of `Mechanism.weight_unit`
     # Whether to stop after this step (`Stop.decide`: a signal arrived, or time is up). None: the aggregator did not ask
     # the processes, so the training does.
@@ -73,6 +75,14 @@ class SharesNoise(Protocol):
     @property
     def noise_group(self) -> Group:
         """The processes. All of them take part in every step, and the group's leader is the aggregator's."""
+
+
+@runtime_checkable
+class FollowsBounds(Protocol):
+    """An aggregator that can be told new clip bounds. Without this, bounds cannot adapt."""
+
+    def follow(self, mechanism: Mechanism) -> None:
+        """Use this mechanism, with the bounds of the next step, until told otherwise."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ over users have a fixed size, so that nothing grows with the cohort.
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,9 +106,10 @@ class LocalGradients:
 class Figures:
     """Sums over the users of one process, then of all."""
 
-    def __init__(self, partition: Partition) -> None:
-        """Start with nothing."""
+    def __init__(self, partition: Partition, bounds: Mapping[str, float] | None = None) -> None:
+        """Start with nothing but the clip bounds of the step, where they adapt; they follow from releases."""
         self.partition = partition
+        self._bounds = {} if bounds is None else {"clip_norms": dict(bounds)}
         self.seconds: dict[str, float] = {}
         self.trust_ratios = torch.ones(len(partition), dtype=torch.float64)
         self._sums = dict.fromkeys(_SUMS, 0.0)
@@ -221,7 +222,7 @@ class Figures:
 
     def line(self, *, diagnostics: bool) -> dict[str, Any]:
         """Return the figures as a line of the metrics."""
-        line: dict[str, Any] = {**self._released, "trust_ratios": self._by_layer(self.trust_ratios)}
+        line: dict[str, Any] = {**self._released, **self._bounds, "trust_ratios": self._by_layer(self.trust_ratios)}
         if not diagnostics:
             return line
         users = self._sums["users"]

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from sottovoce.distributed import Group
-from sottovoce.federated.aggregator import Aggregator, Collected, SharesNoise, Users
+from sottovoce.errors import ConfigError
+from sottovoce.federated.aggregator import Aggregator, Collected, FollowsBounds, SharesNoise, Users
 from sottovoce.federated.diagnostics import Figures
 from sottovoce.federated.noise_drawing import NoiseDrawing
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import AnyOptimizer, Averaging, State
+from sottovoce.privacy.bounds_state import Bounds, mechanism_of_step, set_bounds_
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import NoiseState
@@ -47,11 +49,17 @@ class Engine:
         self.theta = self.model = self.recogniser.flat.theta.clone()
         if self.averaging is not None:
             self.theta = self.averaging.own_theta(self.state, self.model)
-        self.noise_state = self.mechanism.privacy.noise.start(self.theta)
+        self.noise_state = self.mechanism.start_noise(self.theta)
+        if self.mechanism.privacy.adapts and not isinstance(self.aggregator, FollowsBounds):
+            raise ConfigError(
+                f"privacy.clipping={self.mechanism.privacy.clipping} changes bounds from step to step, and this "
+                "aggregator has no method `follow` to be told. Add it, or use another clipping."
+            )
 
     def step(self, t: int, central_lr: float) -> Figures:
         """Move theta by one central step; return its figures."""
-        figures = Figures(self.mechanism.partition)
+        self._follow_bounds()
+        figures = Figures(self.mechanism.partition, self.mechanism.adapting_norms)
         with figures.timed("cohort"):
             cohort = self._draw_cohort(t)
         with self._draw_noise(t) as drawing:
@@ -71,6 +79,12 @@ class Engine:
         self.stopping = collected.stopping
         return figures
 
+    def _follow_bounds(self) -> None:
+        """Where clip bounds adapt, continue with those of this step, here and in the aggregator."""
+        if isinstance(self.aggregator, FollowsBounds) and self.mechanism.privacy.adapts:
+            self.mechanism = mechanism_of_step(self.mechanism, self.state)
+            self.aggregator.follow(self.mechanism)
+
     def _draw_cohort(self, t: int) -> Users:
         """Return who takes part: the same on every process, and known to nobody else."""
         cohort = self.mechanism.draw_cohort(self.users, self.mechanism.randomness(self.seed, "cohort", t))
@@ -89,8 +103,16 @@ class Engine:
     def _release(self, t: int, collected: Collected, noise: DrawnNoise | None, figures: Figures) -> Tensor:
         """Return the released average: made by the leader, which has the noise, and the same on every process."""
         if noise is None:
+            self._share_bounds(None)
             return self.aggregator.broadcast_(torch.empty_like(self.theta))
         released = release(t, collected.total, collected.weight, noise=noise, ledger=self.ledger)
         self.noise_state = released.noise_state
         figures.released(released.average, released.diagnosis)
+        self._share_bounds(released.bounds)
         return self.aggregator.broadcast_(released.average)
+
+    def _share_bounds(self, bounds: Bounds | None) -> None:
+        """Where clip bounds adapt, keep those that the leader gives for the next step, the same on every process."""
+        if self.mechanism.privacy.adapts:
+            known = bounds or self.mechanism.clip_norms or ()  # the others send what they have: of the same type
+            set_bounds_(self.state, tuple(self.aggregator.from_leader(list(known))))

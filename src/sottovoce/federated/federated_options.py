@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from sottovoce.federated.local_rules import AnyLocalRule, LocalSgd
+from sottovoce.model.adapter_options import Adapters
 from sottovoce.model.roles import Trainable
 from sottovoce.optim import AnyOptimizer, Averaging, Lamb, Optimizer, Schedule, Sgd
 from sottovoce.optim.base import require_no_correction
@@ -84,8 +85,11 @@ class Federated(BaseModel):
         "tensor", description="the layers of clipping and trust ratios"
     )
     trainable: Annotated[Trainable, BeforeValidator(_as_names)] = Field(
-        "all", description="the parameters that train: all, or a list of groups, kinds and blocks such as [ln, output]"
+        "all",
+        description="the parameters that train: all, or a list of groups, kinds and blocks such as [ln, output]; with "
+        "adapters, what trains besides: [] is nothing",
     )
+    adapters: Adapters = Field(default_factory=Adapters, description="low-rank adapters that train besides")
     central_steps: int = Field(2000, ge=1, le=100_000_000, description="T, the number of central steps")
     evaluate_every: int = Field(100, ge=1, description="central steps between evaluations on dev")
     checkpoint_every: int = Field(10, ge=1, description="central steps between checkpoints")

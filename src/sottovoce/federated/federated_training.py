@@ -67,7 +67,7 @@ def train_federated(
 
     Without `make_aggregator`, the processes of the group train the users and add up their deltas.
     """
-    with open_run(group, resolved, folder, make_display, stop) as opened:
+    with open_run(group, "federated", resolved, folder, make_display, stop) as opened:
         _train(opened, make_aggregator or ProcessAggregator.of)
 
 

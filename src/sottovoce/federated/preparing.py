@@ -15,6 +15,7 @@ from sottovoce.federated.federated_options import Federated
 from sottovoce.federated.seed import SeedModel, describe_seed_model
 from sottovoce.privacy.acceptance import require_accepted
 from sottovoce.privacy.accounting import rdp
+from sottovoce.privacy.bounds_state import start_bounds_
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import IndependentNoise
@@ -40,7 +41,11 @@ class Prepared:
         speakers = opened.speakers()
         users = speakers.iid(config.seed) if config.users.iid else speakers
         context = opened.prepare(
-            speakers, optimizer=options.optimizer, steps=options.central_steps, trainable=options.trainable
+            speakers,
+            optimizer=options.optimizer,
+            steps=options.central_steps,
+            trainable=options.trainable,
+            adapters=options.adapters,
         ).knowing(declared_band(speakers.store, config.specaugment))
         mechanism = Mechanism(
             config.privacy,
@@ -53,6 +58,7 @@ class Prepared:
         _require_cheap_cap(mechanism, options.central_steps)
         _require_possible(mechanism, users)
         _require_known_noise(options, mechanism)
+        start_bounds_(context.state, mechanism)
         if options.patience is not None:
             _require_public_dev(config, context.dev)
         seed_model = SeedModel("") if opened.run.begun else describe_seed_model(config, speakers)

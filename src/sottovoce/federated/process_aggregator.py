@@ -67,10 +67,14 @@ class ProcessAggregator:
         """Replace a vector by the leader's."""
         return self.group.broadcast_(vector)
 
+    def follow(self, mechanism: Mechanism) -> None:
+        """Clip to the bounds of this mechanism from now on."""
+        self.mechanism = mechanism
+
     def collect(self, t: int, theta: Tensor, cohort: Users, figures: Figures) -> Collected:
         """Train this process' share of the cohort; the leader gets the sum over all processes."""
         weights = user_weights(self.population, cohort, self.mechanism.participation)
-        total = torch.zeros(theta.numel(), dtype=torch.int64, device=theta.device)
+        total = torch.zeros(sum(self.mechanism.summed.sizes), dtype=torch.int64, device=theta.device)
         with figures.timed("users"):
             self._train(t, theta, cohort, weights, total, figures)
         with figures.timed("sum"):

@@ -19,6 +19,7 @@ from sottovoce.federated.client import Client
 from sottovoce.federated.weights import user_weights
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.optim import AnyOptimizer, State
+from sottovoce.privacy.bounds_state import bounds_after, mechanism_of_step, set_bounds_
 from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import NoiseState
@@ -41,11 +42,12 @@ def central_step(
     seed: int,
 ) -> NoiseState:
     """Move theta and the server's state by one central step with seeded randomness; return the noise's next state."""
+    mechanism = mechanism_of_step(mechanism, state)  # with the bounds C_h of this step, where they adapt
     cohort = mechanism.draw_cohort(len(population), stream(seed, "cohort", t))
     weights = user_weights(population, cohort, mechanism.participation)
     largest = mechanism.require_range(len(cohort))
 
-    total = torch.zeros(theta.numel(), dtype=torch.int64)
+    total = torch.zeros(sum(mechanism.summed.sizes), dtype=torch.int64)
     for user, weight in zip(cohort.tolist(), weights.tolist(), strict=True):
         name = population.key_of(user)
         local_state = client.start_(recogniser, theta, t, name)
@@ -57,6 +59,7 @@ def central_step(
     mechanism.shrink_(total, int(weights.sum()))  # with q_min only
     noise = draw_noise(NoiseRequest(mechanism, seed, t, noise_state))
     noise.add_to_(total, t)
+    set_bounds_(state, bounds_after(mechanism, total))  # where they adapt
     state.noise_stds = mechanism.average_noise_stds  # public; for optimizers that correct for noise
     server.step(theta, mechanism.average(total), state, central_lr, mechanism.partition)
     return noise.next_state

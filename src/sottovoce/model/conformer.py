@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from sottovoce.model.attention import dropout, self_attention
 from sottovoce.model.conformer_options import ConformerOptions
-from sottovoce.model.linear import linear
+from sottovoce.model.linear import project
 from sottovoce.model.packing import Packing
-from sottovoce.model.stack import LAYER_NORM_EPS, RELATIVE, Stack, relative_positions
+from sottovoce.model.stack import GROUPS_AROUND, LAYER_NORM_EPS, RELATIVE, Stack, relative_positions
 
 
 class ConformerBlock(nn.Module):
@@ -51,19 +51,19 @@ class ConformerBlock(nn.Module):
     def forward(self, x: Tensor, packing: Packing) -> Tensor:
         """Return the block's output for packed x (places, width)."""
         dropout_prob = self.dropout if self.training else 0.0
-        x = x + 0.5 * linear(dropout(F.silu(linear(self.ln1(x), self.w1.weight)), dropout_prob), self.w2.weight)
+        x = x + 0.5 * project(dropout(F.silu(project(self.ln1(x), self.w1)), dropout_prob), self.w2)
         relative = None if self.wr is None else self.wr.weight
-        mixed = self_attention(linear(self.ln2(x), self.wqkv.weight), self.heads, packing, dropout_prob, relative)
-        x = linear(mixed, self.wf.weight, x)
+        mixed = self_attention(project(self.ln2(x), self.wqkv), self.heads, packing, dropout_prob, relative)
+        x = project(mixed, self.wf, x)
         x = self._convolution(self.ln3(x), packing, x)
-        x = x + 0.5 * linear(dropout(F.silu(linear(self.ln5(x), self.w3.weight)), dropout_prob), self.w4.weight)
+        x = x + 0.5 * project(dropout(F.silu(project(self.ln5(x), self.w3)), dropout_prob), self.w4)
         normal: Tensor = self.ln6(x)
         return normal
 
     def _convolution(self, x: Tensor, packing: Packing, residual: Tensor) -> Tensor:
-        gated = packing.unpack_clear(F.glu(linear(x, self.wp1.weight), dim=-1))
+        gated = packing.unpack_clear(F.glu(project(x, self.wp1), dim=-1))
         mixed = packing.pack(depthwise(gated, self.wd.weight))
-        return linear(F.silu(self.ln4(mixed)), self.wp2.weight, residual)
+        return project(F.silu(self.ln4(mixed)), self.wp2, residual)
 
 
 def depthwise(x: Tensor, kernel: Tensor) -> Tensor:
@@ -86,6 +86,7 @@ class Conformer(Stack):
         "attention": ("wqkv", RELATIVE, "wf"),
         "convolution": ("wp1", "wd", "wp2"),
         "mlp": ("w1", "w2", "w3", "w4"),
+        **GROUPS_AROUND,
     }
 
     def __init__(self, options: ConformerOptions, tokens: int) -> None:

@@ -85,6 +85,14 @@ class Encoder(nn.Module):
         """
         return {name: role_by_name(name, self.groups) for name, _ in self.named_parameters()}
 
+    def adaptable(self) -> list[str]:
+        """Return the names of the linear layers that may get low-rank adapters, in the order of the parameters.
+
+        They must be used as modules, or through `linear.project`: whoever reads their weights alone would not see the
+        adapter. None by default.
+        """
+        return []
+
     def draw_batch(self, streams: Streams) -> Choices:
         """Make the random choices that all micro-batches of a batch share; none by default.
 

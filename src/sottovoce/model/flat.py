@@ -3,6 +3,8 @@
 The model's parameters and gradients are views into the two vectors, so that resetting to theta, taking a difference,
 an SGD step, a norm or an aggregate is one operation on one array. Frozen parameters stay outside both vectors.
 `partition.py` cuts the vectors into layers.
+
+Of an encoder with adapters (`adapters.py`), the vectors hold those, and `tensors` the model that they make of it.
 """
 
 import contextlib
@@ -13,6 +15,14 @@ import torch
 from torch import Tensor
 
 from sottovoce.errors import ConfigError, PrivacyError
+from sottovoce.model.adapters import (
+    all_roles,
+    merged_tensors,
+    plain_parameters,
+    require_untouched,
+    reset_adapters_,
+    unmerged_tensors,
+)
 from sottovoce.model.encoder import Encoder
 from sottovoce.model.linear import set_gradient_home
 from sottovoce.model.partition import Partition, PartitionName, make_partition
@@ -74,11 +84,14 @@ class FlatModel:
 
     @torch.no_grad()
     def fill_(self, tensors: Mapping[str, Tensor]) -> None:
-        """Set all parameters by name, frozen ones too; raise ValueError where a tensor is absent or does not fit."""
+        """Set all parameters by name, frozen ones too; raise ValueError where a tensor is absent or does not fit.
+
+        Adapters begin again: they change nothing of these parameters.
+        """
         require_shapes(self.encoder, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
-        parameters = self.tensors()
-        for name, parameter in parameters.items():
+        for name, parameter in plain_parameters(self.encoder).items():
             parameter.copy_(tensors[name])
+        reset_adapters_(self.encoder)
 
     def require_constant_buffers(self) -> None:
         """Raise PrivacyError where training has changed or added a buffer, which the next user's model would share."""
@@ -92,7 +105,7 @@ class FlatModel:
 
     def frozen_tensors(self) -> list[Tensor]:
         """Return the parameters that do not train, in their own order."""
-        return [tensor for name, tensor in self.tensors().items() if name not in self.roles]
+        return [tensor for name, tensor in self.encoder.named_parameters() if name not in self.roles]
 
     def partition(self, name: PartitionName = "tensor") -> Partition:
         """Return the layers of the trainable parameters by tensor, by block or by kind."""
@@ -102,13 +115,32 @@ class FlatModel:
         return self._partitions[name]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all parameters by name, frozen ones too; trainable ones are views into theta."""
-        return dict(self.encoder.named_parameters())
+        """Return all parameters by name, frozen ones too; trainable ones are views into theta.
+
+        Matrices with adapters are the effective ones, in memory of their own.
+        """
+        return merged_tensors(self.encoder)
+
+    def unmerged(self) -> dict[str, Tensor]:
+        """Return what `tensors` do not tell of adapters, by name: the matrices below them, A and B; else nothing."""
+        return unmerged_tensors(self.encoder)
+
+    @torch.no_grad()
+    def fill_unmerged_(self, tensors: Mapping[str, Tensor]) -> None:
+        """Set what `unmerged` returned, after `fill_`; raise ValueError where that gives another effective matrix."""
+        before = self.tensors()
+        for name, tensor in self.unmerged().items():
+            if name not in tensors or tensors[name].shape != tensor.shape:
+                raise ValueError(f"{name} is missing, or has another shape")
+            tensor.copy_(tensors[name])
+        for name, tensor in self.tensors().items():
+            if not torch.equal(tensor, before[name]):
+                raise ValueError(f"{name} is not what its adapter makes of it")
 
 
 def require_shapes(encoder: Encoder, given: Mapping[str, tuple[int, ...]]) -> None:
     """Raise ValueError where tensors of these shapes are not the parameters of an encoder, which needs no memory."""
-    expected = {name: tuple(parameter.shape) for name, parameter in encoder.named_parameters()}
+    expected = {name: tuple(parameter.shape) for name, parameter in plain_parameters(encoder).items()}
     for name in (*expected, *given):
         if name not in expected and name in encoder.former:
             raise ValueError(encoder.former[name])
@@ -121,10 +153,10 @@ def trainable_roles(encoder: Encoder, trainable: Trainable) -> dict[str, TensorR
 
     A parameter with `requires_grad=False` never trains, whatever is selected.
     """
-    roles = encoder.parameter_roles()
-    if set(roles) != {name for name, _ in encoder.named_parameters()}:
-        raise ConfigError(f"{type(encoder).__name__}.parameter_roles must name every parameter, and nothing else.")
+    roles = all_roles(encoder)
     names = selected(trainable, roles)
+    if trainable != "all":
+        require_untouched(encoder, trainable, roles)
     trained = {
         name: role for name, role in roles.items() if name in names and encoder.get_parameter(name).requires_grad
     }

@@ -86,8 +86,9 @@ class NameMap(BaseModel):
 
 @dataclass(frozen=True)
 class Misfit:
-    """A tensor that did not fit, with its shape and the one that is needed."""
+    """A parameter of the model whose tensor in the file did not fit, with the shapes of both; it is new."""
 
+    parameter: str
     tensor: str
     given: tuple[int, ...]
     needed: tuple[int, ...]
@@ -101,7 +102,7 @@ class Imported:
     parameters: int  # of the model
     taken_parameters: int  # with values of the file
     missing: tuple[str, ...] = ()  # tensors of the model that no tensor of the file is for: new
-    wrong_shape: tuple[Misfit, ...] = ()  # new, too
+    wrong_shape: tuple[Misfit, ...] = ()  # new, too; not among the missing
     left_over: tuple[str, ...] = ()  # tensors of the file that nothing was made of
     unused_patterns: tuple[str, ...] = ()  # of the map: no tensor has such a name
     new_tokens: tuple[str, ...] = ()  # whose output rows are new
@@ -214,7 +215,7 @@ class _Filling:
             needed[axis] = len(tokens)
         given = _shape([self.there[source] for source in piece.sources], piece.target)
         if given != tuple(needed):
-            self.wrong.append(Misfit(" + ".join(piece.sources), given or (), tuple(needed)))
+            self.wrong.append(Misfit(name, " + ".join(piece.sources), given or (), tuple(needed)))
             return
         tensor = _changed(
             [_finite(file.get_tensor(source), source, self.path) for source in piece.sources], piece.target
@@ -239,6 +240,7 @@ class _Filling:
                 f"{ours}, ... Give a map of names with --names, and the preset with the model's shape."
             )
         flat.fill_({**flat.tensors(), **self.taken})
+        unfit = {misfit.parameter for misfit in self.wrong}
         tried = {source for misfit in self.wrong for source in misfit.tensor.split(" + ")}
         before = self.tokens if self.by_token and self.tokens is not None else self.recogniser.token_set.tokens
         new, dropped = token_changes(before, self.recogniser.token_set.tokens)
@@ -246,7 +248,7 @@ class _Filling:
             tensors=len(flat.tensors()),
             parameters=sum(tensor.numel() for tensor in flat.tensors().values()),
             taken_parameters=self.parameters,
-            missing=tuple(name for name in flat.tensors() if name not in self.taken),
+            missing=tuple(name for name in flat.tensors() if name not in self.taken and name not in unfit),
             wrong_shape=tuple(self.wrong),
             left_over=tuple(name for name in self.there if name not in self.used | tried),
             unused_patterns=tuple(unused),

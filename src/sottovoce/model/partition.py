@@ -8,6 +8,7 @@ does not load torch.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PartitionName = Literal["tensor", "block", "kind"]
+WHOLE = "the whole model"  # the name of all layers together, where one bound holds for them
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,14 @@ class Partition:
         for layer, size in zip(self.tensor_layers, self.tensor_sizes, strict=True):
             sizes[layer] += size
         return tuple(sizes)
+
+    @cached_property
+    def least_norms(self) -> tuple[float, ...]:
+        """What trust ratios take the norm of every layer for, at least."""
+        squares = [0.0] * len(self.layers)
+        for layer, role in zip(self.tensor_layers, self.roles, strict=True):
+            squares[layer] += role.least_norm**2
+        return tuple(map(math.sqrt, squares))
 
     def tensors_in(self, group: str) -> tuple[bool, ...]:
         """Return which tensors belong to a group, a kind or a block; raise ConfigError where there is no such name."""

@@ -21,6 +21,8 @@ from sottovoce.errors import ConfigError, DataError
 from sottovoce.features import logmel
 from sottovoce.features.bandwidth import BandRange
 from sottovoce.files import written_whole
+from sottovoce.model.adapter_options import NO_ADAPTERS, Adapters
+from sottovoce.model.adapters import adapt_, make_adapted_on_meta
 from sottovoce.model.encoder import Encoder, make_initialised, make_on_meta
 from sottovoce.model.encoder_options import EncoderOptions
 from sottovoce.model.flat import FlatModel, encoder_partition, require_shapes
@@ -62,6 +64,14 @@ class Recogniser:
     def with_options(self, options: EncoderOptions, trainable: Trainable = "all") -> "Recogniser":
         """Return this model with other options of the same shape, or with other parameters frozen."""
         other = Recogniser.make(options, self.token_set, self.flat.theta.device, trainable)
+        other.flat.fill_(self.flat.tensors())
+        return other
+
+    def with_adapters(self, adapters: Adapters, trainable: Trainable, seed: int) -> "Recogniser":
+        """Return this model with new adapters, drawn from the run's seed; those and `trainable` train."""
+        encoder = self.options.make(self.encoder.tokens).to(self.flat.theta.device)
+        adapt_(encoder, adapters, seed)
+        other = replace(self, encoder=encoder, flat=FlatModel(encoder, trainable))
         other.flat.fill_(self.flat.tensors())
         return other
 
@@ -143,7 +153,9 @@ def _model_of(description: dict[str, Any], path: Path) -> tuple[EncoderOptions, 
     return options, token_set
 
 
-def saved_partition(path: Path, name: PartitionName, trainable: Trainable = "all") -> Partition:
+def saved_partition(
+    path: Path, name: PartitionName, trainable: Trainable = "all", adapters: Adapters = NO_ADAPTERS
+) -> Partition:
     """Return the layers of a saved model without reading its parameters; raise DataError where that is impossible."""
     try:
         with safe_open(path, "pt") as file:
@@ -151,8 +163,7 @@ def saved_partition(path: Path, name: PartitionName, trainable: Trainable = "all
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path} cannot be read: {error}.") from None
     options, token_set = _model_of(description, path)
-    encoder = make_on_meta(options, len(token_set.tokens))
-    return encoder_partition(encoder, name, trainable)
+    return encoder_partition(make_adapted_on_meta(options, len(token_set.tokens), adapters), name, trainable)
 
 
 def _options(description: dict[str, Any], path: Path) -> EncoderOptions:

@@ -13,6 +13,7 @@ from typing import Literal
 from sottovoce.errors import ConfigError
 
 REST = "rest"  # the kind of every tensor outside the blocks
+ADAPTERS = "adapters"  # the group of the tensors of low-rank adapters
 
 # The parameters that train: all of them, or those whose role has one of these names.
 Trainable = Literal["all"] | tuple[str, ...]
@@ -25,6 +26,7 @@ class TensorRole:
     block: str
     kind: str = REST
     groups: frozenset[str] = frozenset()
+    least_norm: float = 0.0  # what trust ratios take its norm for, at least
 
     @property
     def names(self) -> frozenset[str]:
@@ -69,10 +71,14 @@ def listed(roles: Iterable[TensorRole]) -> str:
 
 
 def selected(trainable: Trainable, roles: Mapping[str, TensorRole]) -> frozenset[str]:
-    """Return the names of the tensors that train; raise ConfigError for an unknown name or an empty selection."""
+    """Return the names of the tensors that train; raise ConfigError for an unknown name or an empty selection.
+
+    Tensors of adapters train whatever is selected, and with them nothing else needs to.
+    """
     if trainable == "all":
         return frozenset(roles)
-    if not trainable:
+    adapters = frozenset(name for name, role in roles.items() if ADAPTERS in role.groups)
+    if not trainable and not adapters:
         raise ConfigError(f"federated.trainable selects no parameters. Choose among: all, {listed(roles.values())}.")
     chosen = [having(name, roles.values()) for name in trainable]
-    return frozenset(name for name, *flags in zip(roles, *chosen, strict=True) if any(flags))
+    return adapters | {name for name, *flags in zip(roles, *chosen, strict=True) if any(flags)}

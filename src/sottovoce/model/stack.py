@@ -20,6 +20,8 @@ from sottovoce.randomness import Streams
 
 LAYER_NORM_EPS = 1e-5
 RELATIVE = "wr"  # what blocks call their relative positions
+# Groups that all stacks have: every bias, those of LayerNorms included, and the LayerNorm after the last block.
+GROUPS_AROUND = {"biases": ("bias", "input_bias"), "final_ln": ("ln",)}
 KEPT, SHIFTS = "kept_blocks", "position_shifts"  # the random choices
 
 
@@ -49,6 +51,10 @@ class Stack(FrontEnd):
             if kept is None or kept[number]:
                 x = block(x, packing)
         return packing.unpack(self.output(x if self.ln is None else self.ln(x))), packing.outputs
+
+    def adaptable(self) -> list[str]:
+        """Return the matrices of the blocks."""
+        return [f"blocks.{name}" for name, module in self.blocks.named_modules() if isinstance(module, nn.Linear)]
 
     def draw_batch(self, streams: Streams) -> Choices:
         """Choose the blocks that are not dropped."""

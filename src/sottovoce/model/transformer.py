@@ -10,9 +10,9 @@ import torch.nn.functional as F  # noqa: N812 - everyone's name for it
 from torch import Tensor, nn
 
 from sottovoce.model.attention import dropout, self_attention
-from sottovoce.model.linear import linear
+from sottovoce.model.linear import project
 from sottovoce.model.packing import Packing
-from sottovoce.model.stack import LAYER_NORM_EPS, RELATIVE, Stack, relative_positions
+from sottovoce.model.stack import GROUPS_AROUND, LAYER_NORM_EPS, RELATIVE, Stack, relative_positions
 from sottovoce.model.transformer_options import TransformerOptions
 
 
@@ -44,19 +44,24 @@ class TransformerBlock(nn.Module):
     def _attention(self, x: Tensor, packing: Packing, residual: Tensor) -> Tensor:
         dropout_prob = self.dropout if self.training else 0.0
         relative = None if self.wr is None else self.wr.weight
-        mixed = self_attention(linear(x, self.wqkv.weight), self.heads, packing, dropout_prob, relative)
-        return linear(mixed, self.wf.weight, residual)
+        mixed = self_attention(project(x, self.wqkv), self.heads, packing, dropout_prob, relative)
+        return project(mixed, self.wf, residual)
 
     def _mlp(self, x: Tensor, residual: Tensor) -> Tensor:
-        inner = dropout(F.relu_(linear(x, self.w1.weight)), self.dropout if self.training else 0.0)
-        return linear(inner, self.w2.weight, residual)
+        inner = dropout(F.relu_(project(x, self.w1)), self.dropout if self.training else 0.0)
+        return project(inner, self.w2, residual)
 
 
 class Transformer(Stack):
     """The whole network, from features to token scores."""
 
     options: TransformerOptions
-    groups: ClassVar = {"ln": ("ln1", "ln2", "ln"), "attention": ("wqkv", RELATIVE, "wf"), "mlp": ("w1", "w2")}
+    groups: ClassVar = {
+        "ln": ("ln1", "ln2", "ln"),
+        "attention": ("wqkv", RELATIVE, "wf"),
+        "mlp": ("w1", "w2"),
+        **GROUPS_AROUND,
+    }
     former: ClassVar = dict.fromkeys(
         ("ln.weight", "ln.bias"), "models with model.norm=post no longer have a final LayerNorm. Train it again"
     )

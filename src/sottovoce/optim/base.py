@@ -60,8 +60,13 @@ def require_no_correction(optimizer: Optimizer) -> None:
 
 
 def trust_ratios(theta: Tensor, update: Tensor, partition: Partition, coefficient: float, xi: float) -> Tensor:
-    """Return coefficient * |theta_h| / (|update_h| + xi) for every layer h, and 1 where either norm is 0."""
+    """Return coefficient * |theta_h| / (|update_h| + xi) for every layer h, and 1 where either norm is 0.
+
+    A layer that may begin at zero and still has a size to go by, such as an adapter, counts with at least that norm.
+    """
     weights, updates = partition.norms(theta), partition.norms(update)
+    if any(partition.least_norms):
+        weights.clamp_(min=weights.new_tensor(partition.least_norms))
     return (coefficient * weights / (updates + xi)).masked_fill_((weights == 0) | (updates == 0), 1.0)
 
 

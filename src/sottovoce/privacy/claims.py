@@ -292,8 +292,7 @@ def _mechanism(account: Account) -> str:
     lines = [
         f"Sampling: {kinds[header.sampling]}; expected cohort S = {header.cohort_size:g}, "
         f"probability q = {_number(header.sampling_prob)}.{_cut(header)}",
-        f"Clipping: {header.clipping} (rule {header.rule}), C = {_number(header.clip_norm)}; each user's update is "
-        "rounded to integers whose norm is at most C, in exact arithmetic.",
+        *_clipping(header),
         f"Sum divided by {_number(header.divisor)}, public; weights: {_weights(header)}.",
         f"Noise: {header.noise_mechanism.name.capitalize()}, once per release, sigma_dp = {_number(header.sigma_dp)} "
         f"(std of the average in units of C), z = {_number(header.z)} times what one user can change; {header.noise}.",
@@ -319,6 +318,20 @@ def _cut(header: LedgerHeader) -> str:
         f" At most {header.cap:,} take part: a larger cohort is cut to a random part. That adds "
         f"{_rounded_up(header.truncation_delta)} to delta with every release, for up to K users; the store has no more."
     )
+
+
+def _clipping(header: LedgerHeader) -> list[str]:
+    clipping = f"Clipping: {header.clipping} (rule {header.rule}), C = {_number(header.clip_norm)}"
+    if header.adaptive is None:
+        return [f"{clipping}; each user's update is rounded to integers whose norm is at most C, in exact arithmetic."]
+    options, counts = header.adaptive.options, header.adaptive
+    return [
+        f"{clipping} before the first release; then bounds follow the quantile {options.quantile:g} of users' norms, "
+        "by counts in the same releases. Each user's update, in units of its bounds, and its indicators are rounded to "
+        "integers whose norm together is at most C = 1, in exact arithmetic.",
+        f"Counts: {counts.bounds} in every release, with noise of std sigma_b = {_number(counts.sigma_b)} users; they "
+        f"cost {100 * options.share:g} % of 1/z^2, and deltas alone would have z = {_number(counts.z_delta)}.",
+    ]
 
 
 def _planned(header: LedgerHeader) -> str:

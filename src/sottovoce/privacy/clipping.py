@@ -2,7 +2,8 @@
 
 Guarantees, for any finite delta (huge, tiny, denormal, zero):
 - the integers v that are summed satisfy sum v_i^2 <= (weight_bound * C / resolution)^2 in exact arithmetic; with the
-  rule `clip` the same holds layer by layer with C_h. Norms are enlarged by more than the rounding errors of their
+  rule `clip` the same holds layer by layer with C_h. Where bounds adapt, layers are bounded by the integers of
+  `JointGrid` instead, and counts follow them. Norms are enlarged by more than the rounding errors of their
   computation, in whatever order it adds, and values are rounded toward zero;
 - a delta that is not finite is reported, and adds nothing.
 
@@ -31,7 +32,7 @@ def clip_factors(norms: Tensor, mechanism: Mechanism) -> Tensor:
     enlarged = norms * (1 + (sum(mechanism.partition.sizes) + 32) * _ROUNDING)
     whole = torch.linalg.vector_norm(enlarged)
     bounds = norms.new_tensor(mechanism.clip_norms)
-    if len(bounds) == 1 and mechanism.privacy.clipping == "global":
+    if mechanism.privacy.clips_whole:
         return torch.clamp(bounds / whole, max=1.0).expand_as(norms)
     if mechanism.privacy.rule == "normalize":
         rescaled = torch.where(norms > 0, bounds / enlarged, 0.0)
@@ -54,11 +55,23 @@ def add_clipped_(
     if not bool(torch.isfinite(norms).all()):
         return None
     factors = clip_factors(norms, mechanism)
-    scales = (factors * (weight * mechanism.weight_unit / mechanism.resolution)).tolist()
+    units = norms.new_tensor(mechanism.units)
+    scales = (factors * (weight * mechanism.weight_unit / units)).tolist()
     if mechanism.clip_norms is None and float(delta.abs().max()) * max(scales) > largest:
         return None
     _add_scaled_(total, delta, scales, mechanism.partition)
+    _count_(total, norms, weight, mechanism)
     return norms, factors
+
+
+def _count_(total: Tensor, norms: Tensor, weight: int, mechanism: Mechanism) -> None:
+    """Where bounds adapt, add plus or minus one number for each, after the deltas: whether the delta lies within it."""
+    if mechanism.grid is None or mechanism.clip_norms is None:
+        return
+    compared = torch.linalg.vector_norm(norms)[None] if mechanism.privacy.clips_whole else norms
+    within = compared <= norms.new_tensor(mechanism.clip_norms)
+    count = mechanism.grid.count * weight // WEIGHTS
+    total[-len(within) :] += torch.where(within, count, -count)
 
 
 def _add_scaled_(total: Tensor, delta: Tensor, scales: Sequence[float], partition: Partition) -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.acceptance import Acceptance
 from sottovoce.privacy.accounting import Adjacency, Spent, rdp
+from sottovoce.privacy.adaptive import CountNoise
 from sottovoce.privacy.charges import Repetitions, cost
 from sottovoce.privacy.ledger_lines import read_line
 from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
@@ -84,7 +85,7 @@ class LedgerHeader(BaseModel):
     z: float
     noise: str  # SECURE or SIMULATION
     sampler_epsilon: float | None
-    parameters: int  # D, how many numbers a release has
+    parameters: int  # how many numbers a release has: D, and counts where clip bounds adapt
     seed_model: str
     code: str = f"sottovoce {VERSION}"
     config: str  # a hash of the configuration
@@ -95,6 +96,7 @@ class LedgerHeader(BaseModel):
     planned_steps: int | None = None  # where releases decide when the run ends: all of these count; left out likewise
     cap: int | None = None  # the largest number of users in a step; left out likewise
     truncation_delta: float = Field(0.0, ge=0, le=1)  # what the cap adds to delta with a release; left out likewise
+    adaptive: CountNoise | None = None  # where clip bounds adapt: `clip_norms` are the first ones; left out likewise
     run_id: str | None = None  # random: tells secure runs with equal settings apart; copies of a run share it
 
     @classmethod
@@ -134,7 +136,7 @@ class LedgerHeader(BaseModel):
             z=mechanism.z,
             noise=SECURE if mechanism.source == "secure" else SIMULATION,
             sampler_epsilon=mechanism.sampler_epsilon if guaranteed else None,
-            parameters=sum(mechanism.partition.sizes),
+            parameters=sum(mechanism.summed.sizes),
             seed_model=seed_model,
             config=config_hash,
             noise_mechanism=privacy.noise,
@@ -144,6 +146,7 @@ class LedgerHeader(BaseModel):
             planned_steps=planned_steps if guaranteed else None,
             cap=participation.cap,
             truncation_delta=mechanism.truncation_delta if guaranteed else 0.0,
+            adaptive=mechanism.count_noise if guaranteed else None,
             run_id=secrets.token_hex(16) if mechanism.source == "secure" else None,
         )
 
@@ -161,7 +164,10 @@ class LedgerHeader(BaseModel):
         written = self.model_dump(mode="json")
         if self.noise_mechanism == Gaussian():
             del written["noise_mechanism"]
-        optional = ("accepted", "earlier", "population_ledger", "planned_steps", "cap", "truncation_delta", "run_id")
+        optional = (
+            *("accepted", "earlier", "population_ledger", "planned_steps", "cap", "truncation_delta", "adaptive"),
+            "run_id",
+        )
         empty = [key for key in optional if not written[key]]
         for key in empty:
             del written[key]

@@ -15,7 +15,9 @@ With K users, expected cohort size S and sampling probability q = S/K, one relea
   and rounded to integers, then gets its noise, and is divided by the public q_min * W.
 - With cohorts of fixed size one user is replaced by another, which moves the sum by up to twice as much.
 
-Sums are exact: they are integers, multiples of `resolution` (see `clipping.py`), and so is the noise.
+Sums are exact: they are integers, multiples of `units` (see `clipping.py`), and so is the noise. With adaptive
+clipping they also hold a count for every bound, and the bounds differ from step to step: `adaptive.py` says what is
+released, and why z does not depend on it.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ from pydantic import ValidationError
 from sottovoce.data.cohort import draw_cohort, truncated_cohort
 from sottovoce.errors import ConfigError, PrivacyError, expectation, with_full_stop
 from sottovoce.memory import parts
-from sottovoce.model.partition import Partition, make_partition
+from sottovoce.model.partition import WHOLE, Partition, make_partition
+from sottovoce.model.roles import role_by_name
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Spent
-from sottovoce.privacy.noise import AnyNoise, Gaussian
+from sottovoce.privacy.adaptive import CountNoise, JointGrid, first_bounds
+from sottovoce.privacy.noise import AnyNoise, Gaussian, NoiseState
 from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
 from sottovoce.privacy.target_delta import require_small_delta
 from sottovoce.privacy.truncation import cut_probability
@@ -47,6 +51,7 @@ FRACTION_BITS = 38  # one user adds at most 2^38 units to a coordinate
 WEIGHTS = 2**20  # the largest weight, as an integer
 _SUM_BITS = 62  # users and noise together stay below 2^62 units
 _RESOLUTION_WITHOUT_CLIPPING = 2.0**-40
+_COUNTS = "counts"  # the layer of counts in a sum
 _NOISE_TAIL = 16  # no float64 draw lies further out than this many standard deviations
 
 
@@ -58,6 +63,7 @@ class Mechanism:
     participation: Participation
     partition: Partition
     source: SourceName = "seeded"
+    bounds: tuple[float, ...] | None = None  # C_h of this step, where they adapt; None: those of the first step
 
     @cached_property
     def population(self) -> int:
@@ -134,12 +140,17 @@ class Mechanism:
         return self.participation.weight_bound / WEIGHTS
 
     def average(self, total: Tensor) -> Tensor:
-        """Return the released average of an integer sum, in float32."""
+        """Return the released average of an integer sum, in float32, without counts."""
         import torch  # noqa: PLC0415 - accounting stays fast
 
-        average = torch.empty_like(total, dtype=torch.float32)
-        for integers, released in parts(total, average):
-            released.copy_(integers.double().mul_(self.resolution / self.divisor))
+        sizes, units = list(self.partition.tensor_sizes), [self.units[layer] for layer in self.partition.tensor_layers]
+        if self.grid is None:
+            sizes, units = [sum(sizes)], units[:1]
+        average = torch.empty(sum(sizes), dtype=torch.float32, device=total.device)
+        pieces = zip(torch.split(total[: sum(sizes)], sizes), torch.split(average, sizes), units, strict=True)
+        for integer_piece, released_piece, unit in pieces:
+            for integers, released in parts(integer_piece, released_piece):
+                released.copy_(integers.double().mul_(unit / self.divisor))
         return average
 
     @property
@@ -149,7 +160,8 @@ class Mechanism:
 
     def average_norms(self, total: Tensor) -> Tensor:
         """Return the norms, by layer, of the average of an integer sum; for diagnostics."""
-        return self.partition.norms(total).mul_(self.resolution / self.divisor)
+        norms = self.partition.norms(total[: sum(self.partition.sizes)])
+        return norms.mul_(norms.new_tensor(self.units).div_(self.divisor))
 
     @cached_property
     def sensitivity(self) -> float:
@@ -158,7 +170,7 @@ class Mechanism:
         if self.participation.q_min is None:
             return replaced
         # Shrinking rounds every coordinate to a unit, and the sum, at most divisor * C, to float64.
-        rounding = math.sqrt(sum(self.partition.sizes)) * 2.0**-FRACTION_BITS
+        rounding = math.sqrt(sum(self.summed.sizes)) * 2.0**-FRACTION_BITS
         return 2 * replaced + rounding + self.divisor / self.participation.weight_bound * 2.0**-50
 
     @cached_property
@@ -202,7 +214,7 @@ class Mechanism:
         """
         if self.source == "seeded":  # a simulation is accounted as if its noise were ideal
             return 0.0
-        return 140 * sum(self.partition.sizes) / min(self.noise_stds) ** 2
+        return 140 * sum(self.summed.sizes) / min(self.noise_stds) ** 2
 
     @cached_property
     def clip_norms(self) -> tuple[float, ...] | None:
@@ -210,6 +222,8 @@ class Mechanism:
         norm, sizes = self.privacy.clip_norm, self.partition.sizes
         if norm is None or self.privacy.clipping == "none":
             return None
+        if self.privacy.adapts:
+            return self.bounds or first_bounds(norm, self._bounded_sizes, self.privacy.adaptive)
         if self.privacy.clipping == "global":
             return (norm,)
         if self.privacy.clipping not in ("uniform", "dim", "weighted"):
@@ -229,30 +243,86 @@ class Mechanism:
             raise PrivacyError(f"The bounds of the layers add up to {math.hypot(*norms):g}, more than C = {norm:g}.")
         return norms
 
+    @property
+    def _bounded_sizes(self) -> tuple[int, ...]:
+        """The number of parameters that each bound covers."""
+        return (sum(self.partition.sizes),) if self.privacy.clips_whole else self.partition.sizes
+
+    @cached_property
+    def grid(self) -> JointGrid | None:
+        """What one user may add in this step where bounds adapt; None where they do not."""
+        if not self.privacy.adapts or self.clip_norms is None:
+            return None
+        return JointGrid.of(self.clip_norms, self._bounded_sizes, self.privacy.adaptive, 2**FRACTION_BITS)
+
+    @cached_property
+    def summed(self) -> Partition:
+        """What is summed and gets noise: the layers and, where bounds adapt, a last one with a count per bound."""
+        whole = self.partition
+        if not self.privacy.adapts:
+            return whole
+        return Partition(
+            (*whole.layers, _COUNTS),
+            (*whole.tensors, _COUNTS),
+            (*whole.tensor_sizes, len(self._bounded_sizes)),
+            (*whole.tensor_layers, len(whole)),
+            (*whole.roles, role_by_name(_COUNTS, {})),
+        )
+
+    @property
+    def adapting_norms(self) -> dict[str, float] | None:
+        """The bounds of this step by layer, where they adapt: public figures."""
+        if not self.privacy.adapts or self.clip_norms is None:
+            return None
+        layers = (WHOLE,) if self.privacy.clips_whole else self.partition.layers
+        return dict(zip(layers, self.clip_norms, strict=True))
+
+    @cached_property
+    def count_noise(self) -> CountNoise | None:
+        """How the noise divides into that of deltas and that of counts; None where bounds do not adapt."""
+        if not self.privacy.adapts:
+            return None
+        return CountNoise.of(self.privacy.adaptive, len(self._bounded_sizes), self.z, self.sensitivity)
+
+    def start_noise(self, theta: Tensor) -> NoiseState:
+        """Return the state of the noise before the first release."""
+        return self.privacy.noise.start(theta.new_zeros(sum(self.summed.sizes)) if self.privacy.adapts else theta)
+
+    @cached_property
+    def units(self) -> tuple[float, ...]:
+        """The unit of the integer sums in every layer."""
+        if self.grid is None or self.clip_norms is None:
+            return (self.resolution,) * len(self.partition)
+        pairs = zip(self.clip_norms, self.grid.norms, strict=True)
+        units = tuple(self.participation.weight_bound * bound / norm for bound, norm in pairs)
+        return units * len(self.partition) if self.privacy.clips_whole else units
+
     @cached_property
     def resolution(self) -> float:
-        """The unit of the integer sums: weight_bound * C * 2^-38."""
+        """The unit of the integer sums: weight_bound * C * 2^-38. Where bounds adapt, every layer has its own."""
         if self.clip_norms is None or self.privacy.clip_norm is None:
             return self.participation.weight_bound * _RESOLUTION_WITHOUT_CLIPPING
         return self.participation.weight_bound * self.privacy.clip_norm * 2.0**-FRACTION_BITS
 
     @cached_property
     def noise_stds(self) -> list[float]:
-        """The standard deviation of the noise on the sum, in units of the sum, for every tensor of the partition."""
+        """The standard deviation of the noise on the sum, in units of the sum, for every tensor of `summed`."""
         if self.privacy.sigma_dp == 0 or self.privacy.clip_norm is None:
-            return [0.0] * len(self.partition.tensor_sizes)
+            return [0.0] * len(self.summed.tensor_sizes)
         # Never too little: enlarged by more than the rounding errors of computing it.
         std = self.privacy.sigma_dp * self.privacy.clip_norm * self.divisor / self.resolution * (1 + 2.0**-48)
         analysis = self.privacy.noise_analysis
         if analysis is None:
-            return [std] * len(self.partition.tensor_sizes)
+            return [std] * len(self.summed.tensor_sizes)
         inside = self.partition.tensors_in(analysis.group)
-        return [std * (analysis.inside if belongs else analysis.outside) for belongs in inside]
+        stds = [std * (analysis.inside if belongs else analysis.outside) for belongs in inside]
+        return stds + [std] * (len(self.summed.tensor_sizes) - len(stds))
 
     @cached_property
     def average_noise_stds(self) -> tuple[float, ...]:
         """The standard deviation of the noise on the average, for every tensor: public, for the server optimizer."""
-        return tuple(std * self.resolution / self.divisor for std in self.noise_stds)
+        tensors = zip(self.noise_stds, self.partition.tensor_layers, strict=False)  # without counts
+        return tuple(std * self.units[layer] / self.divisor for std, layer in tensors)
 
     def require_range(self, users: int) -> int:
         """Return the most units that one user may add to a coordinate without any sum wrapping around, or raise."""

@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sottovoce.privacy.acceptance import Acceptance
+from sottovoce.privacy.adaptive import AdaptiveClipping
 from sottovoce.privacy.noise import AnyNoise, Gaussian
 
 Sampling = Literal["poisson", "fixed", "everyone"]
-ClippingName = Literal["none", "global", "uniform", "dim", "weighted"]
+ClippingName = Literal["none", "global", "uniform", "dim", "weighted", "adaptive", "adaptive_global"]
 RuleName = Literal["clip", "normalize"]
 SourceName = Literal["seeded", "secure"]
 LayerWeight = Annotated[float, Field(ge=1e-6, le=1e6)]
@@ -103,8 +104,11 @@ class Privacy(BaseModel):
 
     clip_norm: float | None = Field(None, ge=1e-30, le=1e30, description="C, the bound on a user's delta")
     clipping: ClippingName = Field(
-        "none", description="none, global to C, or layer by layer: uniform, dim, weighted, with sum C_h^2 = C^2"
+        "none",
+        description="none, global to C, or layer by layer: uniform, dim, weighted, with sum C_h^2 = C^2; adaptive "
+        "(layer by layer) and adaptive_global: bounds that begin with C and follow a quantile of users' norms",
     )
+    adaptive: AdaptiveClipping = Field(default_factory=AdaptiveClipping, description="options of adaptive clipping")
     rule: RuleName = Field("clip", description="clip: the paper's; normalize: every layer to C_h once |delta| >= C")
     layer_weights: dict[str, LayerWeight] = Field(
         default_factory=dict,
@@ -136,7 +140,19 @@ class Privacy(BaseModel):
             raise ValueError("Expected privacy.clip_norm: clipping and noise are measured in it. Give it with --set")
         if self.noise_analysis is not None and self.sigma_dp == 0:
             raise ValueError("Expected sigma_dp > 0 where noise_analysis is given")
+        if self.adapts and self.rule != "clip":
+            raise ValueError(f"Expected rule=clip where clipping={self.clipping}")
         return self
+
+    @property
+    def adapts(self) -> bool:
+        """Whether clip bounds follow users' norms."""
+        return self.clipping in ("adaptive", "adaptive_global")
+
+    @property
+    def clips_whole(self) -> bool:
+        """Whether one bound holds for the whole delta."""
+        return self.clipping in ("global", "adaptive_global")
 
     def diagnosed(self, source: SourceName) -> bool:
         """Return whether private figures are logged and shown: as configured, or else in simulations only."""

@@ -5,7 +5,7 @@ In the paper's order:
     1. shrink     with q_min only: a cohort that weighs more than the divisor is scaled down
     2. noise      once, on the whole sum; it was drawn before (`step_noise.py`)
     3. charge     the ledger, before anything depends on the noised sum
-    4. average    divide by the public divisor
+    4. average    divide by the public divisor; where clip bounds adapt, the noised counts give those of the next step
 
 Every training releases its sums by this function alone. (`federated/step.py` writes the same arithmetic out for
 reading, without a ledger; tests compare the two.) The function gives the sum to nobody. That no other process holds it
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sottovoce.errors import PrivacyError
+from sottovoce.privacy.bounds_state import Bounds, bounds_after
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise import NoiseState
 from sottovoce.privacy.step_noise import DrawnNoise
@@ -39,6 +40,7 @@ class Released:
     average: Tensor  # public, in float32
     noise_state: NoiseState  # secret: for the next release
     diagnosis: Diagnosis | None  # private; None where diagnostics are off
+    bounds: Bounds | None = None  # public: the clip bounds of the next step, where they adapt
 
 
 def release(t: int, total: Tensor, cohort_weight: int, *, noise: DrawnNoise, ledger: Ledger | None = None) -> Released:
@@ -68,7 +70,7 @@ def release(t: int, total: Tensor, cohort_weight: int, *, noise: DrawnNoise, led
     diagnosis = None
     if signal_norms is not None:
         diagnosis = Diagnosis(signal_norms, noise.average_norms(), mechanism.users_divisor(cohort_weight))
-    return Released(mechanism.average(total), noise.next_state, diagnosis)
+    return Released(mechanism.average(total), noise.next_state, diagnosis, bounds_after(mechanism, total))
 
 
 def _digest(total: Tensor) -> str:

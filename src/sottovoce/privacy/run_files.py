@@ -20,7 +20,7 @@ METRICS_FILE = "metrics.jsonl"
 PRIVATE_METRICS_FILE = "private.jsonl"
 
 # The keys of a line of metrics that are functions of the releases and of public numbers. Every other key is private.
-PUBLIC_METRICS = ("step", "guarantee", "central_lr", "epsilon", "server_norm", "trust_ratios")
+PUBLIC_METRICS = ("step", "guarantee", "central_lr", "epsilon", "server_norm", "trust_ratios", "clip_norms")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,11 @@ RUN_FILES = (
     RunFile("ledger.jsonl", "published", "every release"),
     RunFile(METRICS_FILE, "published", "learning rates, epsilon, norms and trust ratios of the releases"),
     RunFile(f"checkpoints/*/{MODEL_FILE}", "published", "the models; the best or the last one is exported"),
-    RunFile("checkpoints/*/state.safetensors", "covered", "the state of the server optimizer"),
+    RunFile(
+        "checkpoints/*/state.safetensors",
+        "covered",
+        "the server optimizer, clip bounds that adapt, and adapters before they are merged",
+    ),
     RunFile(PRIVATE_METRICS_FILE, "private", "diagnostics, times, error rates on dev"),
     RunFile("config.json", "private", "places of the data, and hashes of it"),
     RunFile("machines.json", "private", "the types of machine it was trained on"),

@@ -42,7 +42,7 @@ class NoiseRequest:
     @cached_property
     def size(self) -> int:
         """The number of coordinates to draw: all, or none where there is no noise."""
-        return sum(self.mechanism.partition.tensor_sizes) if any(self.mechanism.noise_stds) else 0
+        return sum(self.mechanism.summed.tensor_sizes) if any(self.mechanism.noise_stds) else 0
 
     def cuts(self, processes: int) -> list[int]:
         """Return where to cut the vector, so that process r draws from cut r to cut r + 1.
@@ -72,7 +72,7 @@ class NoiseRequest:
 
     def _draw_whole(self, noise: NoiseMechanism) -> "NoisePart":
         vector = torch.zeros(self.size, dtype=torch.int64, device=self.device)
-        stds, partition = self.mechanism.noise_stds, self.mechanism.partition
+        stds, partition = self.mechanism.noise_stds, self.mechanism.summed
         rng = self.mechanism.randomness(self.seed, "noise", self.t, self.attempt)
         next_state = noise.add_(vector, stds=stds, partition=partition, rng=rng, state=self.state)
         return NoisePart(vector, next_state, drawn=self.size)
@@ -88,7 +88,7 @@ class NoiseRequest:
     def _runs(self) -> list[tuple[int, int, float]]:
         """Ranges of neighbouring tensors with the same standard deviation."""
         runs, end = [], 0
-        tensors = zip(self.mechanism.noise_stds, self.mechanism.partition.tensor_sizes, strict=True)
+        tensors = zip(self.mechanism.noise_stds, self.mechanism.summed.tensor_sizes, strict=True)
         for std, members in itertools.groupby(tensors, key=lambda tensor: tensor[0]):
             begin, end = end, end + sum(size for _, size in members)
             runs.append((begin, end, std))

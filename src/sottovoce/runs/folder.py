@@ -4,12 +4,14 @@
     RUN/machines.json               the types of machine it was trained on
     RUN/metrics.jsonl               the public figures of every step
     RUN/private.jsonl               the private ones, and a line for every evaluation
-    RUN/checkpoints/STEP/           model.safetensors, state.safetensors (optimizer), checkpoint.json (counters), and
-                                    noise.safetensors (secret), where a noise mechanism has a state
+    RUN/checkpoints/STEP/           model.safetensors, state.safetensors (the optimizer, and adapters before they were
+                                    merged into the model), checkpoint.json (counters), and noise.safetensors (secret),
+                                    where a noise mechanism has a state
     RUN/last, RUN/best              links to the newest checkpoint and to the best on dev
     RUN/evaluation.json             error rates of the last model, once the run has ended
     RUN/best_evaluation.json        those of the best model on dev, in benchmarks
-    RUN/ledger.jsonl, result.json   of federated runs: every release, and how the run ended
+    RUN/result.json                 how the run ended
+    RUN/ledger.jsonl                of federated runs: every release
 
 Guarantees: a checkpoint appears whole or not at all; `last` and `best` always name a whole checkpoint; a run resumes
 only with the configuration it was started with; killed at any moment, it can be resumed. Only what needs a model's
@@ -34,8 +36,8 @@ from sottovoce.model.model_file import MODEL_FILE
 from sottovoce.open_union import unknown_kind
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
-from sottovoce.privacy.run_files import private_paths
-from sottovoce.runs.documents import Checkpoint, Evaluation, Evaluations, Result, RunConfig
+from sottovoce.privacy.run_files import RUN_FILES, private_paths
+from sottovoce.runs.documents import Checkpoint, Evaluation, Evaluations, Result, RunConfig, TrainingKind
 from sottovoce.runs.metrics_log import MetricsLog
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ STATE_FILE = "state.safetensors"
 NOISE_FILE = "noise.safetensors"
 CHECKPOINTS = "checkpoints"
 LAST, BEST = "last", "best"
+_OWN_NAMES = {LAST, BEST, "wandb", *(file.pattern.partition("/")[0] for file in RUN_FILES)}
 
 
 class Run:
@@ -71,7 +74,7 @@ class Run:
 
     @property
     def result(self) -> Result | None:
-        """How a federated run ended; None before that, and for central runs."""
+        """How the run ended; None before that."""
         return Result.find(self.path)
 
     @property
@@ -123,6 +126,35 @@ class Run:
     def begun(self) -> bool:
         """Whether the run has a checkpoint to resume from."""
         return (self.path / LAST).exists()
+
+    def require_own(self, kind: TrainingKind) -> None:
+        """Raise DataError where the folder is no run of this kind: training would replace files or mix with them.
+
+        A new run begins in a new or empty folder, or in one that holds only what belongs to runs.
+        """
+        if self.begun:
+            begun = RunConfig.find(self.path)
+            own = kind if begun is None or not begun.data else "federated" if "users" in begun.data else "central"
+            if own != kind:
+                raise DataError(f"{self.path} is a {own} run. Choose another folder for the run.")
+            return
+        if not self.path.is_dir():
+            return
+        config = self.path / RunConfig.FILE
+        if config.exists():
+            try:
+                RunConfig.read(self.path)
+            except DataError:
+                raise DataError(
+                    f"{config} is not the configuration of a run, or is damaged, and training would replace it. Choose "
+                    "a new folder for the run."
+                ) from None
+            return
+        others = [path.name for path in sorted(self.path.iterdir()) if not _is_of_a_run(path.name)]
+        if others:
+            raise DataError(
+                f"{self.path} is no run, but holds other files, such as {others[0]}. Choose a new folder for the run."
+            )
 
     def begin(self, config: RunConfig, may_change: Collection[str]) -> None:
         """Write the configuration and the hashes of the data, or check that the run was started with the same ones.
@@ -191,7 +223,8 @@ class Run:
         temporary.mkdir(OWNER_WRITES_FOLDER)
         recogniser.save(temporary / MODEL_FILE)
         with written_whole(temporary / STATE_FILE) as file:
-            file.write(save({key: vector.cpu() for key, vector in state.vectors.items()}))
+            kept = {**state.vectors, **recogniser.flat.unmerged()}
+            file.write(save({key: vector.cpu().contiguous() for key, vector in kept.items()}))
         if noise:
             with written_whole(temporary / NOISE_FILE, private=True) as file:
                 file.write(save({key: vector.cpu() for key, vector in noise.items()}))
@@ -250,9 +283,15 @@ class Run:
             tensors = load_file(folder / MODEL_FILE)
             vectors = load_file(folder / STATE_FILE)
             recogniser.flat.fill_(tensors)
+            recogniser.flat.fill_unmerged_(vectors)
             for key, vector in state.vectors.items():
                 vector.copy_(vectors[key])
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise DataError(f"{folder} is damaged: {error}. Remove {self.path} to start again.") from None
         state.steps = checkpoint.optimizer_steps
         return checkpoint
+
+
+def _is_of_a_run(name: str) -> bool:
+    """Return whether a name in a folder is that of a run's file; a corpus of its own has files beside it."""
+    return name in _OWN_NAMES or name.startswith((".", "corpus."))

@@ -16,6 +16,7 @@ from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError
 from sottovoce.files import keep_private, written_whole
 from sottovoce.processes import Progress, under_torchrun
+from sottovoce.runs.folder import Run
 
 
 def with_own_corpus(resolved: Resolved, run: Path, workers: int, progress: Progress) -> Resolved:
@@ -35,6 +36,7 @@ def with_own_corpus(resolved: Resolved, run: Path, workers: int, progress: Progr
         )
     if not (config.users.dev_speakers and config.users.test_speakers):
         return resolved
+    Run(run).require_own("federated")
     store = prepare(
         config.corpus,
         run / "corpus",

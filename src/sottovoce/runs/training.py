@@ -32,6 +32,7 @@ from sottovoce.evaluation.scoring import evaluate
 from sottovoce.evaluation.utterances import score
 from sottovoce.features.bandwidth import BandRange
 from sottovoce.files import folder_if_used, only_writer, sha256_of
+from sottovoce.model.adapter_options import NO_ADAPTERS, Adapters
 from sottovoce.model.importing import token_changes, with_tokens
 from sottovoce.model.model_file import model_path
 from sottovoce.model.recogniser import Recogniser, load_recogniser
@@ -41,7 +42,7 @@ from sottovoce.privacy.chain import Mark
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.ledger_lines import Saved
 from sottovoce.runs.display import Display, MakeDisplay, NoDisplay, Status
-from sottovoce.runs.documents import Checkpoint, Evaluation, Result, RunConfig
+from sottovoce.runs.documents import Checkpoint, Evaluation, Result, RunConfig, TrainingKind
 from sottovoce.runs.evaluations import record_evaluations
 from sottovoce.runs.folder import Run
 from sottovoce.runs.held_out import require_disjoint
@@ -57,7 +58,7 @@ _DATA_PLACES = ("data.train.store", "data.train.speakers", "data.dev.store", "da
 
 @contextlib.contextmanager
 def open_run(
-    group: Group, resolved: Resolved, folder: Path, make_display: MakeDisplay, stop: Stop | None
+    group: Group, kind: TrainingKind, resolved: Resolved, folder: Path, make_display: MakeDisplay, stop: Stop | None
 ) -> Iterator["OpenRun"]:
     """Hold the folder of a run as its only writer (rank 0), with a display that is always closed.
 
@@ -66,6 +67,7 @@ def open_run(
     with contextlib.ExitStack() as closing:
         display: Display = NoDisplay()
         if group.leads:
+            Run(folder).require_own(kind)
             closing.enter_context(folder_if_used(folder))  # a refused training leaves no folder behind
             closing.enter_context(only_writer(folder))
             display = closing.enter_context(contextlib.closing(make_display()))
@@ -93,11 +95,19 @@ class OpenRun:
         return train.open().trainable()
 
     def prepare(
-        self, speakers: Population, *, optimizer: Optimizer, steps: int, trainable: Trainable = "all"
+        self,
+        speakers: Population,
+        *,
+        optimizer: Optimizer,
+        steps: int,
+        trainable: Trainable = "all",
+        adapters: Adapters = NO_ADAPTERS,
     ) -> "TrainingContext":
         """Return the model, the optimizer's state and the held-out sets for training on these speakers."""
-        config = self.resolved.config
-        recogniser = start_model(config, speakers, fresh=not self.run.begun, trainable=trainable, say=self.display.say)
+        config, fresh = self.resolved.config, not self.run.begun
+        recogniser = start_model(
+            config, speakers, fresh=fresh, trainable=trainable, adapters=adapters, say=self.display.say
+        )
         dev = open_held_out("dev", config, speakers, recogniser)
         test = open_held_out("test", config, speakers, recogniser)
         if dev is not None and test is not None:
@@ -320,16 +330,19 @@ def start_model(
     *,
     fresh: bool,
     trainable: Trainable = "all",
+    adapters: Adapters = NO_ADAPTERS,
     say: Callable[[str], None] = lambda message: None,  # noqa: ARG005 - says nothing
 ) -> Recogniser:
     """Return the seed model, or a model with random parameters; a resumed run loads its checkpoint later.
 
-    Parameters outside `trainable` are frozen. Where the data has other tokens than the seed model, output rows of the
-    tokens that both have are kept, new ones are those of a new model, and `say` gets one line about it.
+    Parameters outside `trainable` are frozen, except those of adapters. Where the data has other tokens than the seed
+    model, output rows of the tokens that both have are kept, new ones are those of a new model, and `say` gets one line
+    about it.
     """
     device = config.hardware.open()
+    own: Trainable = "all" if adapters.rank else trainable  # of the model that gets the adapters
     if config.data.seed_model is None or not fresh:
-        recogniser = Recogniser.make(config.model, data.store.token_set, device, trainable).initialise(config.seed)
+        recogniser = Recogniser.make(config.model, data.store.token_set, device, own).initialise(config.seed)
     else:
         recogniser = load_recogniser(config.data.seed_model, device)
         if not recogniser.options.same_shape(config.model):
@@ -337,7 +350,9 @@ def start_model(
                 f"{config.data.seed_model} has another shape than model.* of the preset. Choose the preset it was "
                 "trained with, or set model.* to its shape (see `sotto model`)."
             )
-        recogniser = _with_tokens_of(recogniser, data, config.seed, say).with_options(config.model, trainable)
+        recogniser = _with_tokens_of(recogniser, data, config.seed, say).with_options(config.model, own)
+    if adapters.rank:
+        recogniser = recogniser.with_adapters(adapters, trainable, config.seed)
     recogniser.require_store(data.store)
     config.hardware.speed_up_(recogniser.encoder)
     return recogniser

@@ -4,7 +4,8 @@ What `verify` compares:
 - the chain of hashes, line by line;
 - the header with the configuration in config.json, whose public part must have the hash that the ledger names, and with
   the mechanism that this configuration and the model's own layers give: divisor, sensitivity, z and everything else;
-- z, q and what a largest cohort costs once more, from the header alone;
+- z, q and what a largest cohort costs once more, from the header alone; with adaptive clipping also
+  1/z^2 = 1/z_delta^2 + H/(2 sigma_b)^2;
 - every release's number and epsilon, and those at the run's end and in result.json;
 - every checkpoint: the ledger's end when it was saved, a charge for each of its steps, and the SHA-256 of its model and
   of the optimizer's state. `last` and `best` are among them.
@@ -47,7 +48,7 @@ _DERIVED = (
         "sensitivity",
         "z",
     ),
-    *("noise", "sampler_epsilon", "parameters", "noise_mechanism", "accepted", "cap", "truncation_delta"),
+    *("noise", "sampler_epsilon", "parameters", "noise_mechanism", "accepted", "adaptive", "cap", "truncation_delta"),
 )
 
 
@@ -127,7 +128,7 @@ def mechanism_of(config: Config, checkpoint: Path) -> Mechanism:
     from sottovoce.model.recogniser import saved_partition  # noqa: PLC0415 - loads torch
 
     options = config.federated
-    partition = saved_partition(model_path(checkpoint), options.partition, options.trainable)
+    partition = saved_partition(model_path(checkpoint), options.partition, options.trainable, options.adapters)
     return Mechanism(config.privacy, config.participation, partition, config.randomness.source)
 
 
@@ -160,6 +161,9 @@ def _verify_header(path: Path, header: LedgerHeader) -> None:
     """Check that z and q follow from what the header says of noise and cohorts."""
     z = header.sigma_dp * header.divisor / (header.weight_bound * header.sensitivity)
     sampling_prob = header.cohort_size / header.population
+    if header.adaptive is not None and not math.isclose(header.adaptive.z(header.sensitivity), z, rel_tol=1e-9):
+        together = header.adaptive.z(header.sensitivity)
+        raise PrivacyError(f"{path}: the noise of deltas and counts gives z={together:g} together; it is {z:g}.")
     for key, stated, value in (("z", header.z, z), ("sampling_prob", header.sampling_prob, sampling_prob)):
         if not math.isclose(stated, value, rel_tol=1e-9):
             raise PrivacyError(f"{path}: the header says {key}={stated:g}; it is {value:g}.")

@@ -2,7 +2,7 @@
 
 A speaker is a voice of eSpeak NG (accent and variant) with a pitch, a pace and recording conditions. The number of
 utterances per speaker is log-normal: a few speakers say much and many say little, as in Common Voice. `grammar` makes
-the sentences, `recording` the recording conditions. eSpeak NG runs in processes of its own (see `espeak_process`).
+the sentences, `recording` the recording conditions. eSpeak NG runs in processes of its own (see `speech_engine`).
 
 Guarantees: the same options give the same bytes in every file, for any number of workers and after any interruption
 (on one type of machine, with the same library versions). A speaker depends only on the seed and the speaker's name, not
@@ -11,14 +11,10 @@ on the other speakers. A speaker's folder is complete or absent.
 
 import functools
 import importlib.metadata
-import importlib.util
 import io
-import json
 import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +26,13 @@ import soundfile
 import soxr
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
-from sottovoce.data.corpora import espeak_process
+from sottovoce.data.corpora.espeak_process import SpeechTask
 from sottovoce.data.corpora.grammar import Grammar, Words
 from sottovoce.data.corpora.recording import Recording
 from sottovoce.data.corpora.spec import CorpusSpec
+from sottovoce.data.corpora.speech_engine import SpeechEngine, loader_folder
 from sottovoce.data.corpora.voices import Conditions, Domain, Language, Speaker, UtteranceCounts, draw_speaker
-from sottovoce.errors import DataError, SottoError
+from sottovoce.errors import DataError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
 from sottovoce.files import make_folder, only_writer, sync_folder, write_json, written_whole
 from sottovoce.processes import map_ordered
@@ -56,6 +53,7 @@ _SPEED = 110.0  # seconds of speech that one core generates, with their features
 _AUDIO_BYTES_PER_SECOND = 20_000
 
 _grammar = functools.cache(Grammar.load)
+_engine = SpeechEngine()  # of this process; every worker has its own
 
 
 class Synthetic(CorpusSpec):
@@ -129,7 +127,7 @@ class Synthetic(CorpusSpec):
 
     def check(self) -> None:
         """Raise an error if eSpeak NG is missing or a grammar has too few words."""
-        _loader_folder()
+        loader_folder()
         for language in self.languages:
             _grammar(language, self.vocabulary, self.words)
 
@@ -168,7 +166,8 @@ class Synthetic(CorpusSpec):
         return _SPEED
 
 
-def speakers_of(options: Synthetic) -> list[Speaker]:
+@functools.lru_cache(1)  # a preparation asks several times
+def speakers_of(options: Synthetic) -> tuple[Speaker, ...]:
     """Return the speakers, sorted by name; they are dealt to languages and domains in turn."""
     counts = UtteranceCounts(options.mean_utterances, options.tail, options.max_utterances)
     conditions = Conditions(options.clean_snr_db, options.least_snr_db, options.band_share, options.reverb_share)
@@ -187,7 +186,7 @@ def speakers_of(options: Synthetic) -> list[Speaker]:
                 most_voices=options.voices,
             )
         )
-    return sorted(speakers, key=lambda speaker: speaker.name)
+    return tuple(sorted(speakers, key=lambda speaker: speaker.name))
 
 
 def generate(options: Synthetic, folder: Path, workers: int, on_speaker: Callable[[int, int], None]) -> Path:
@@ -202,15 +201,21 @@ def generate(options: Synthetic, folder: Path, workers: int, on_speaker: Callabl
     with only_writer(audio):
         _remove_temporaries(audio, folder)
         _begin(options, audio)
-        tasks = [_SpeakerTask(options, speaker, audio) for speaker in speakers_of(options)]
-        rows: list[list[str]] = [list(COLUMNS)]
-        for done, new in enumerate(map_ordered(_make_speaker, tasks, workers), start=1):
-            rows += new
-            on_speaker(done, len(tasks))
+        tasks = (_SpeakerTask(options, speaker, audio) for speaker in speakers_of(options))
         index = folder / INDEX_FILE
-        with written_whole(index) as file:
-            file.writelines("\t".join(row).encode() + b"\n" for row in rows)
+        try:
+            with written_whole(index) as file:
+                file.write(_line(COLUMNS))
+                for done, rows in enumerate(map_ordered(_make_speaker, tasks, workers), start=1):
+                    file.writelines(map(_line, rows))
+                    on_speaker(done, options.speakers)
+        finally:
+            _engine.close()  # with one worker, the speakers were made in this process
         return index
+
+
+def _line(values: Sequence[str]) -> bytes:
+    return "\t".join(values).encode() + b"\n"
 
 
 def _begin(options: Synthetic, audio: Path) -> None:
@@ -313,24 +318,16 @@ def _folder_whole(folder: Path) -> Iterator[Path]:
 
 def _speak(speaker: Speaker, sentences: list[str]) -> Iterator[npt.NDArray[np.float32]]:
     """Yield the sentences in the speaker's voice, at 16 kHz."""
-    task = espeak_process.SpeechTask(
+    task = SpeechTask(
         voice=speaker.voice,
         pitch=speaker.pitch,
         range=speaker.pitch_range,
         rate=speaker.rate,
         sentences=sentences,
     )
-    # -I isolates the script from the environment and from this package, so it needs the folder of the loader.
-    command = [sys.executable, "-I", espeak_process.__file__, str(_loader_folder())]
-    ended = subprocess.run(command, input=json.dumps(task._asdict()).encode(), capture_output=True, check=False)
-    if ended.returncode != 0:
-        reason = ended.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"status {ended.returncode}."
-        raise SottoError(f"eSpeak NG failed with the voice {speaker.voice}: {reason} Reinstall espeakng-loader.")
-    line, _, data = ended.stdout.partition(b"\n")
-    header = json.loads(line)
-    ends = np.cumsum(header["samples"])[:-1]
-    for samples in np.split(np.frombuffer(data, dtype=np.int16), ends):
-        yield soxr.resample(samples.astype(np.float32) / 32768, header["sample_rate_hz"], SAMPLE_RATE_HZ, quality="HQ")
+    speech = _engine.speak(task)
+    for samples in speech.sentences:
+        yield soxr.resample(samples.astype(np.float32) / 32768, speech.sample_rate_hz, SAMPLE_RATE_HZ, quality="HQ")
 
 
 def _recorded(spoken: npt.NDArray[np.float32], recording: Recording, rng: np.random.Generator) -> npt.NDArray[np.int16]:
@@ -347,14 +344,6 @@ def _write_flac(path: Path, samples: npt.NDArray[np.int16]) -> None:
         file.write(encoded.getvalue())
         file.flush()
         os.fsync(file.fileno())
-
-
-def _loader_folder() -> Path:
-    """Return the folder that contains espeakng_loader, which this process never imports (see `espeak_process`)."""
-    spec = importlib.util.find_spec("espeakng_loader")
-    if spec is None or spec.origin is None:
-        raise SottoError("eSpeak NG, which speaks the synthetic corpus, is missing: pip install 'sottovoce[synthetic]'")
-    return Path(spec.origin).parents[1]
 
 
 def _loader_version() -> str:

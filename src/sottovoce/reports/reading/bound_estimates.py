@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from sottovoce.errors import SottoError
-from sottovoce.model.partition import Partition
+from sottovoce.model.partition import WHOLE, Partition
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.privacy_options import Participation, Privacy
-from sottovoce.reports.reading.convergence import WHOLE, BoundEstimates
+from sottovoce.reports.reading.convergence import BoundEstimates
 from sottovoce.reports.reading.layers import diagnostics, layer_values, over_steps, trust_ratios
 from sottovoce.reports.reading.records import RunRecord
 
@@ -28,6 +28,8 @@ def bound_estimates(record: RunRecord) -> BoundEstimates | str:
     mechanism = _mechanism(record, record.partition)
     if mechanism is None:
         return "its configuration is from another version"
+    if mechanism.privacy.adapts:
+        return "the theorems assume clip bounds that stay the same, and the bounds of this run adapt"
     local_steps = _local_steps(record)
     if local_steps is None:
         return "its local work is given in epochs, and it did not log the number of local steps"

@@ -22,8 +22,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-WHOLE = "the whole model"
-"""The name of the only layer under global clipping."""
+from sottovoce.model.partition import WHOLE
 
 
 @dataclass(frozen=True)

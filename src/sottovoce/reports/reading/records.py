@@ -12,10 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from sottovoce.errors import DataError, SottoError
+from sottovoce.model.adapter_options import NO_ADAPTERS, Adapters
 from sottovoce.model.model_file import MODEL_FILE
 from sottovoce.model.partition import Partition, PartitionName
 from sottovoce.model.recogniser import saved_partition
+from sottovoce.model.roles import Trainable
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE
 from sottovoce.reports.reading.metrics import read_metrics
@@ -140,10 +144,20 @@ class RunRecord:
     @property
     def trainable(self) -> tuple[str, ...] | None:
         """The names of the trained parameters; None where all were trained, and for runs without this setting."""
-        names = self.setting("federated.trainable") if self.kind == "federated" else None
+        names, adapters = self.setting("federated.trainable") if self.kind == "federated" else None, self.adapters
         if names is None or names == "all":
-            return None
-        return (names,) if isinstance(names, str) else tuple(map(str, names))
+            return (adapters.described, "all other parameters") if adapters.rank else None
+        listed = (names,) if isinstance(names, str) else tuple(map(str, names))
+        return (adapters.described, *listed) if adapters.rank else listed
+
+    @property
+    def adapters(self) -> Adapters:
+        """The low-rank adapters; of rank 0 for central runs and runs without this setting."""
+        given = self.setting("federated.adapters") if self.kind == "federated" else None
+        try:
+            return NO_ADAPTERS if given is None else Adapters.model_validate(given)
+        except ValidationError:
+            raise DataError(f"{self.path}: federated.adapters in its configuration is not valid.") from None
 
     @property
     def has_ledger(self) -> bool:
@@ -160,9 +174,10 @@ class RunRecord:
         """The layers of the trained parameters, from the last checkpoint; None without a checkpoint."""
         federated = self.kind == "federated"
         chosen: PartitionName = self.setting("federated.partition") if federated else "tensor"
-        trainable = self.setting("federated.trainable") if federated else None
+        given = self.setting("federated.trainable") if federated else None
+        trainable: Trainable = "all" if given is None else given
         try:
-            return saved_partition(self.path / LAST / MODEL_FILE, chosen, trainable or "all")
+            return saved_partition(self.path / LAST / MODEL_FILE, chosen, trainable, self.adapters)
         except SottoError:  # no checkpoint, or of a version that names parameters differently
             return None
 

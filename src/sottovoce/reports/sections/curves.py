@@ -75,7 +75,10 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def privacy_utility_section(groups: Sequence[RunGroup]) -> Section:
-    """Return the WER against epsilon, measured and extrapolated; runs without a guarantee are at the side."""
+    """Return the WER against epsilon, measured and extrapolated; runs without a guarantee are at the side.
+
+    A single point has nothing to show here: the page opens with its WER and epsilon.
+    """
     set_name = headline_set(groups)
     shown = [group for group in groups if group.wers(set_name)]
     private = [group for group in shown if group.first.epsilons is not None]
@@ -85,6 +88,8 @@ def privacy_utility_section(groups: Sequence[RunGroup]) -> Section:
     if not private:
         text = "No run on this page has both a privacy guarantee and a WER, so there is nothing to compare."
         return Section("privacy-utility", title, [Paragraph(text)], [table])
+    if len(groups) == 1 and not groups[0].first.claims:
+        return Section("privacy-utility", title, [], [table])
 
     def draw(axes: Axes) -> None:
         _draw_privacy(axes, shown, set_name)

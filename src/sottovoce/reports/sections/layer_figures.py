@@ -36,7 +36,7 @@ from sottovoce.reports.reading.layers import (
     trust_ratios,
 )
 from sottovoce.reports.reading.run_groups import RunGroup, all_runs, detailed, legend
-from sottovoce.reports.sections.central_gradients import central_gradients_picture
+from sottovoce.reports.sections.layers_over_steps import layers_over_steps_picture
 
 Curves = Sequence[tuple[RunGroup, Mapping[str, Pooled]]]
 """The groups of a figure, each with a value for every layer."""
@@ -54,11 +54,20 @@ def norms_section(groups: Sequence[RunGroup]) -> Section:
     else:
         text = "No federated run on this page logged norms per layer (privacy.diagnostics=false switches them off)."
         elements.append(Paragraph(text))
+    bounds = layers_over_steps_picture("clip-bounds", "Clip bounds that adapt", detailed(groups), "clip_norms")
+    if bounds is not None:
+        caption = (
+            "Adaptive clipping: the bound C<sub>h</sub> of every layer over the steps. It follows a quantile of users' "
+            "norms, known from noised counts only, so the guarantee covers it."
+        )
+        elements.append(CaptionedFigure(bounds, caption))
     if central:
         alt = "Norm of the gradient in central training by block, one panel per kind of layer"
         caption = "The norm of the gradient in central training, over the steps that logged it."
         elements.append(CaptionedFigure(layer_picture("central-gradient-norms", alt, central), caption))
-        along = central_gradients_picture([group for group, _ in central])
+        alt = "Norm of the gradient along central training"
+        shown = [group for group, _ in central]
+        along = layers_over_steps_picture("central-gradients-over-steps", alt, shown, "layer_gradient_norms")
         if along is not None:
             caption = "The same along the training: a line for every layer, in the colour of its run."
             elements.append(CaptionedFigure(along, caption))

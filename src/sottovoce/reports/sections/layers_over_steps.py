@@ -1,10 +1,14 @@
-"""Norms of gradients per layer along central training (P:2144, P:2152): one panel for each kind of layer."""
+"""A value of every layer along a training: norms of central gradients (P:2144, P:2152), clip bounds that adapt.
+
+One panel for each kind of layer, and a line for every layer.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from sottovoce.model.partition import WHOLE
 from sottovoce.reports.drawing.charts import Panel, Picture, log_axis, make_picture
 from sottovoce.reports.drawing.hover import hover_label
 from sottovoce.reports.reading.layers import place_of
@@ -13,9 +17,9 @@ from sottovoce.reports.reading.run_groups import RunGroup, legend
 Norms = Mapping[str, Mapping[int, float]]  # by layer, then by step
 
 
-def central_gradients_picture(groups: Sequence[RunGroup]) -> Picture | None:
-    """Return the norm of the gradient in every layer over steps; None where no run logged it at two steps."""
-    shown = [(group, norms) for group in groups if (norms := _norms(group))]
+def layers_over_steps_picture(name: str, alt: str, groups: Sequence[RunGroup], key: str) -> Picture | None:
+    """Return what the metrics have under `key` for every layer; None where no run logged it at two steps."""
+    shown = [(group, norms) for group in groups if (norms := _norms(group, key))]
     if not shown:
         return None
     kinds = list(dict.fromkeys(_kind(group, layer) for group, norms in shown for layer in norms))
@@ -24,14 +28,14 @@ def central_gradients_picture(groups: Sequence[RunGroup]) -> Picture | None:
     ]
     span = (min(values) / 1.3, max(values) * 1.3) if values else (0.1, 1.0)
     panels = [Panel(kind, _drawing(shown, kind, span)) for kind in kinds]
-    alt = "Norm of the gradient along central training, a line for every layer, one panel per kind of layer"
-    return make_picture("central-gradients-over-steps", alt, panels, legend(group for group, _ in shown))
+    alt = f"{alt}, a line for every layer, one panel per kind of layer"
+    return make_picture(name, alt, panels, legend(group for group, _ in shown))
 
 
-def _norms(group: RunGroup) -> Norms:
+def _norms(group: RunGroup, key: str) -> Norms:
     norms: dict[str, dict[int, float]] = {}
     for line in group.first.steps:
-        for layer, norm in (line.get("layer_gradient_norms") or {}).items():
+        for layer, norm in (line.get(key) or {}).items():
             if norm > 0:  # layer drop leaves a layer out of some steps
                 norms.setdefault(layer, {})[int(line["step"])] = float(norm)
     return norms if any(len(over_steps) > 1 for over_steps in norms.values()) else {}
@@ -39,6 +43,8 @@ def _norms(group: RunGroup) -> Norms:
 
 def _kind(group: RunGroup, layer: str) -> str:
     """Return the kind of a layer; those outside the blocks share a panel."""
+    if layer == WHOLE:
+        return WHOLE
     place = place_of(layer, group.first.partition)
     return "outside the blocks" if place.block is None else place.kind
 
