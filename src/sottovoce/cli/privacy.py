@@ -11,6 +11,7 @@ from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.audit import audit
 from sottovoce.cli.boundary import neighbours, publish
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, say
+from sottovoce.cli.correlated_plans import print_correlated_plans
 from sottovoce.cli.population_ledger import population as population_command
 from sottovoce.cli.training_plans import show_training_plans
 from sottovoce.errors import ConfigError, DataError
@@ -33,7 +34,15 @@ CohortSize = Annotated[float, typer.Option(help="S, the expected number of users
 Population = Annotated[int, typer.Option(help="K, the number of users.")]
 CentralSteps = Annotated[int, typer.Option(help="T, the number of releases.", min=0)]
 TargetDelta = Annotated[float, typer.Option(help="The delta of (epsilon, delta).")]
-Sampling = Annotated[Literal["poisson", "fixed", "everyone"], typer.Option(help="How cohorts are drawn.")]
+Sampling = Annotated[Literal["poisson", "cyclic", "fixed", "everyone"], typer.Option(help="How cohorts are drawn.")]
+NoiseName = Annotated[
+    Literal["gaussian", "correlated"],
+    typer.Option(help="correlated: later steps take part of the noise back; cohorts are then cyclic."),
+]
+Bands = Annotated[int | None, typer.Option(help="b, the bands of correlated noise: groups of users that take turns.")]
+Structure = Annotated[
+    Literal["toeplitz", "blocks"], typer.Option(help="How correlated noise is built; blocks: for large models.")
+]
 Accept = Annotated[
     Literal["large_delta"] | None,
     typer.Option(help="large_delta: compute an epsilon although delta is not below 1/K."),
@@ -49,6 +58,8 @@ def epsilon(
     target_delta: TargetDelta = 1e-9,
     sampling: Sampling = "poisson",
     cap: Annotated[int | None, typer.Option(help="The most users in a step; larger cohorts are cut.", min=1)] = None,
+    noise: NoiseName = "gaussian",
+    bands: Bands = None,
     accept: Accept = None,
     as_json: AsJson = False,
 ) -> None:
@@ -58,6 +69,10 @@ def epsilon(
     """
     from sottovoce.privacy.accounting import PAPER_ORDERS, rdp
     from sottovoce.privacy.claims import claim_for
+    from sottovoce.privacy.noise import Correlated
+
+    _require_correlated(noise, bands)
+    correlated = None if noise == "gaussian" else Correlated(bands=8 if bands is None else bands)
 
     found = claim_for(
         sigma_dp=sigma_dp,
@@ -67,6 +82,7 @@ def epsilon(
         target_delta=target_delta,
         sampling=sampling,
         cap=cap,
+        noise=correlated,
         accepted=_accepted(accept),
     )
     at_paper_orders = rdp(found.spent, target_delta, PAPER_ORDERS)
@@ -78,15 +94,25 @@ def epsilon(
     _print_epsilons(document)
 
 
+def _require_correlated(noise: str, bands: int | None) -> None:
+    if bands is not None and noise != "correlated":
+        raise ConfigError("--bands belongs to --noise correlated.")
+    if bands is not None and not 1 <= bands <= 512:
+        raise ConfigError(f"Expected 1 <= bands={bands} <= 512.")
+
+
 def _accepted(accept: "Acceptance | None") -> "tuple[Acceptance, ...]":
     return () if accept is None else (accept,)
 
 
 def _claim_document(claim: "Claim") -> dict[str, Any]:
     mechanism = claim.mechanism
+    noise = mechanism.privacy.noise
+    turns = {"participation_prob": noise.participation_prob(mechanism.sampling_prob)} if noise.separation > 1 else {}
     return {
         "z": mechanism.z,
         "sampling_prob": mechanism.sampling_prob,
+        **turns,
         "adjacency": mechanism.adjacency,
         "target_delta": claim.target_delta,
         **({} if mechanism.participation.cap is None else {"extra_delta": claim.spent.extra_delta}),
@@ -114,6 +140,8 @@ def _print_epsilons(document: dict[str, Any]) -> None:
     rows = [["z", short_number(document["z"])]] if "z" in document else []
     if "sampling_prob" in document:
         rows.append(["sampling probability", short_number(document["sampling_prob"])])
+    if "participation_prob" in document:
+        rows.append(["probability when it is a user's turn", short_number(document["participation_prob"])])
     rows += [["adjacency", document["adjacency"]], ["delta", short_number(document["target_delta"])]]
     if "extra_delta" in document:
         rows.append(["of which cut cohorts take", _epsilon(document["extra_delta"], 2)])
@@ -211,6 +239,9 @@ def plan(
     epsilon: Annotated[float | None, typer.Option(help="The epsilon that is wanted.")] = None,
     target_delta: TargetDelta = 1e-9,
     sampling: Sampling = "poisson",
+    noise: NoiseName = "gaussian",
+    bands: Bands = None,
+    strategy: Structure = "toeplitz",
     accounting: Annotated[Literal["pld", "rdp"], typer.Option(help="pld is tight.")] = "pld",
     trainings: Annotated[
         int | None, typer.Option(help="Cohort size times steps: list both, with the least noise for epsilon.", min=1)
@@ -229,13 +260,16 @@ def plan(
     With --trainings: list the least noise for several cohort sizes and steps with that product. --central-steps is then
     the fewest steps that a training needs.
 
+    With --noise correlated, a table shows what each number of bands gains. There, --sigma-dp is that of independent
+    noise with the same error of prefix sums, and the table has the privacy.sigma_dp to set.
+
     Example: sotto privacy plan --cohort-size 204800 --sigma-dp 1e-5 --central-steps 2000 --epsilon 10
     """
     if trainings is not None:
         if cohort_size is not None or sigma_dp is not None or plot is not None:
             raise ConfigError("--trainings takes the place of --cohort-size, --sigma-dp and --plot.")
-        if sampling != "poisson" or accounting != "pld":
-            raise ConfigError("--trainings plans Poisson cohorts by PLD.")
+        if sampling != "poisson" or noise != "gaussian" or accounting != "pld":
+            raise ConfigError("--trainings plans Poisson cohorts with independent noise, by PLD.")
         show_training_plans(
             population=population,
             trainings=trainings,
@@ -261,6 +295,12 @@ def plan(
         accepted=_accepted(accept),
     )
     unknown = given.unknown
+    _require_correlated(noise, bands)
+    if noise == "correlated":
+        if plot is not None:
+            raise ConfigError("--plot shows independent noise. Leave out --noise correlated.")
+        print_correlated_plans(given, accounting, bands, strategy, as_json=as_json)
+        return
     if plot is not None and (plot.is_dir() or not plot.absolute().parent.is_dir()):
         raise DataError(f"{plot} cannot be written. Give --plot a file in a folder that exists.")
     solved = solve(given, accounting)
@@ -276,6 +316,7 @@ def plan(
         epsilon_contours(*grid, f"epsilon (RDP), {at}", plot)
         note(f"{plot}: epsilon over population and cohort size.")
     document = asdict(solved) | {
+        "noise": noise,
         "solved_for": unknown,
         "accounting": accounting,
         "epsilon_reached": reached.epsilon,
@@ -286,7 +327,7 @@ def plan(
     rows = [
         [f"{key}{' (solved)' if key == unknown else ''}", _plain(value)]
         for key, value in asdict(solved).items()
-        if key != "accepted"
+        if key not in ("accepted", "noise")
     ]
     print_table(_answer(solved, unknown, accounting, reached.epsilon or 0.0), ["", ""], rows)
     if grid is not None:

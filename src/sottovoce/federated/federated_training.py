@@ -208,6 +208,7 @@ def _make_engine(
         seed=config.seed,
         ledger=training.ledger,
         averaging=config.federated.averaging,
+        groups=prepared.groups,
     )
     if context.group.leads:
         _resume_noise(run, engine, done)
