@@ -149,14 +149,16 @@ PUBLIC_SETTINGS: Mapping[str, tuple[str, ...] | None] = {
     "batching": ("seconds", "max_seconds_per_user", "max_padding"),
     "model": None,  # an encoder of your own has options of its own
     "specaugment": None,
-    "participation": (*("population", "cohort_size", "sampling", "weight", "weight_bound", "weight_total", "q_min"),),
+    "participation": (
+        *("population", "cohort_size", "sampling", "cap", "weight", "weight_bound", "weight_total", "q_min"),
+    ),
     "privacy": (
         *("clip_norm", "clipping", "adaptive", "rule", "layer_weights", "sigma_dp", "noise", "target_delta", "budget"),
         *("noise_analysis", "accept", "diagnostics"),
     ),
     "randomness": ("source",),
     "federated": (
-        *("local", "optimizer", "schedule", "partition", "trainable", "adapters"),
+        *("local", "optimizer", "schedule", "averaging", "partition", "trainable", "adapters"),
         *("central_steps", "evaluate_every", "checkpoint_every"),
     ),
 }

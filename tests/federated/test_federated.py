@@ -23,7 +23,7 @@ from sottovoce.federated.step import central_step
 from sottovoce.federated.weights import user_weights
 from sottovoce.model.recogniser import Recogniser
 from sottovoce.model.transformer_options import TransformerOptions
-from sottovoce.optim import Adam, Lamb, Sgd
+from sottovoce.optim import Adam, Averaging, Lamb, Sgd
 from sottovoce.privacy import step_noise
 from sottovoce.privacy.bounds_state import BOUNDS, start_bounds_
 from sottovoce.privacy.clipping import add_clipped_
@@ -123,6 +123,33 @@ def test_the_engine_is_the_algorithm_to_the_bit(users, privacy, participation, p
 def test_noise_in_many_pieces_is_the_same_in_the_engine_and_in_the_algorithm(users, monkeypatch):
     monkeypatch.setattr(step_noise, "PIECE", 1000)
     test_the_engine_is_the_algorithm_to_the_bit(users, {"clipping": "dim"}, {}, "tensor", Sgd())
+
+
+def test_noise_that_the_server_corrects_for_is_the_same_in_the_engine_and_in_the_algorithm(users):
+    analysed = {"clipping": "dim", "noise_analysis": {"group": "mlp", "inside": 1, "outside": 0.5}}
+    test_the_engine_is_the_algorithm_to_the_bit(users, analysed, {}, "tensor", Lamb(noise_correction=True))
+
+
+def test_the_server_knows_the_noise_of_the_average(users):
+    participation = Participation(population=4, cohort_size=2, **SECONDS, q_min=0.2)
+    run = engine(users, Local(steps=1), Privacy(**NOISE, clipping="dim"), participation, Lamb())
+    run.step(0, 0.01)
+    assert run.state.noise_stds == pytest.approx([1e-4] * len(run.mechanism.partition.tensors), rel=1e-12)
+
+
+@pytest.mark.parametrize("server", [Lamb(), Sgd()])
+def test_averaging_changes_the_model_and_not_the_training(users, server):
+    options = (users, Local(steps=1), Privacy(**NOISE, clipping="dim"), EVERYONE, server)
+    plain, averaged = engine(*options), replace(engine(*options), averaging=Averaging(begin=1))
+    thetas = []
+    for t in range(4):
+        for one in (plain, averaged):
+            one.step(t, 0.01)
+        thetas.append(plain.theta.clone())
+        assert torch.equal(averaged.theta, plain.theta)
+        expected = torch.stack(thetas[1:] or thetas).double().mean(0)
+        assert (averaged.recogniser.flat.theta - expected).abs().max() < 1e-6
+    assert not torch.equal(averaged.recogniser.flat.theta, plain.theta)
 
 
 def test_no_clip_no_noise_one_local_step_is_plain_averaging(users):

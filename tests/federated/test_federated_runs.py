@@ -79,6 +79,26 @@ def test_weights_and_q_min_give_the_same_bits_on_two_workers(command, tmp_path):
     assert digests(tmp_path / "1") == digests(tmp_path / "2")
 
 
+def test_an_averaged_model_has_the_same_bits_on_two_workers_and_after_a_stop(command, tmp_path):
+    more = (
+        *("federated.averaging={begin: 1, window: 2}", "federated.optimizer.noise_correction=true"),
+        *("privacy.sigma_dp=0.5", "federated.central_steps=5", "federated.evaluate_every=5"),
+    )
+    for words in (
+        command("whole", *more),
+        command("halves", *more, "federated.central_steps=3"),
+        command("halves", *more, workers=2),
+    ):
+        finished = run(words)
+        assert finished.returncode == 0, finished.stderr
+    whole, halves = (tmp_path / name / "last" for name in ("whole", "halves"))
+    for file in ("model.safetensors", "state.safetensors"):
+        assert (whole / file).read_bytes() == (halves / file).read_bytes()
+    verify(tmp_path / "halves")
+    differing = run(command("whole", *more, "federated.averaging={begin: 3}"))
+    assert "was started with another federated.averaging" in error_line(differing)
+
+
 def test_bounds_that_adapt_go_on_with_the_same_bits_and_are_in_the_ledger(command, tmp_path):
     more = ("privacy.clipping=adaptive", "federated.central_steps=5", "federated.evaluate_every=5")
     assert run(command("whole", *more)).returncode == 0
@@ -534,6 +554,8 @@ def test_a_run_keeps_its_mechanism(command, tmp_path):
             ["participation.sampling=fixed", "participation.population=9", "participation.cohort_size=8"],
             "a larger share than",
         ),
+        (["participation.cap=6", "privacy.sigma_dp=1"], "With 7 it is at most 1 % of delta"),
+        (["participation.population=5", "participation.cap=6"], "more users than participation.population=5"),
     ],
 )
 def test_bad_settings_are_one_line(command, sotto, settings, message):

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from sottovoce.config import parse_setting, resolve
+from sottovoce.errors import ConfigError
 from sottovoce.model.partition import make_partition
-from sottovoce.optim import AdaGrad, Adam, Lamb, Lars, Schedule, Sgd
+from sottovoce.optim import AdaGrad, Adam, Averaging, Lamb, Lars, Schedule, Sgd
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "optax.json").read_text())
 SHAPES = {"kernel": (7, 5), "bias": (5,), "zero": (3,), "scale": (1,)}
@@ -127,3 +129,68 @@ def test_schedules():
     assert [smooth.at(t) for t in (0, 100, 150, 125)] == pytest.approx([1, 1, 0.6, 0.6**0.5])
     warm = Schedule(lr=1, warmup=4)
     assert [warm.at(t) for t in range(6)] == [0.25, 0.5, 0.75, 1, 1, 1]
+
+
+@pytest.mark.parametrize("optimizer", [Adam, Lamb])
+def test_known_noise_is_taken_out_of_the_second_moment_tensor_by_tensor(optimizer):
+    stds = np.repeat([0.2, 0.0, 3.0, 0.01], [35, 5, 3, 1])
+    corrected, plain = optimizer(noise_correction=True, noise_floor=0.25), optimizer()
+    theta, state, other, uncorrected = start(), corrected.start(start()), start(), plain.start(start())
+    m, v, floors = np.zeros(44), np.zeros(44), 0
+    for step in range(1, 40):
+        state.noise_stds = uncorrected.noise_stds = (0.2, 0.0, 3.0, 0.01)
+        g = gradient(step).numpy()
+        before, old = theta.clone(), other.clone()
+        ratios = corrected.step(theta, gradient(step), state, 0.01, PARTITION).numpy().repeat([35, 5, 3, 1])
+        plain.step(other, gradient(step), uncorrected, 0.01, PARTITION)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * (g**2 - stds**2)
+        second = v / (1 - 0.999**step)
+        floors += int((second < (0.25 * stds) ** 2).sum())
+        update = m / (1 - 0.9**step) / (np.sqrt(np.maximum(second, (0.25 * stds) ** 2)) + corrected.xi)
+        assert (before - theta).numpy() == pytest.approx(0.01 * ratios * update, rel=1e-9, abs=1e-14)
+        assert (before - theta)[35:40].tolist() == pytest.approx((old - other)[35:40].tolist(), rel=1e-9, abs=1e-14)
+    assert 0 < floors < 39 * 44
+
+
+def test_where_there_is_no_noise_its_correction_changes_no_bit():
+    thetas = []
+    for optimizer in (Lamb(), Lamb(noise_correction=True)):
+        theta, state = start().float(), optimizer.start(start().float())
+        for step in range(5):
+            state.noise_stds = (0.0,) * 4
+            optimizer.step(theta, gradient(step).float(), state, 0.01, PARTITION)
+        thetas.append(theta)
+    assert torch.equal(*thetas)
+
+
+def test_the_corrected_second_moment_is_that_of_the_signal():
+    one, noise = make_partition(["w"], [4000], "tensor"), torch.Generator().manual_seed(0)
+    adam = Adam(noise_correction=True)
+    theta = torch.zeros(4000)
+    state = adam.start(theta)
+    for _ in range(400):
+        state.noise_stds = (2.0,)
+        adam.step(theta, 0.5 + 2 * torch.randn(4000, generator=noise), state, 0.1, one)
+    signal = float(state.vectors["v"].mean()) / (1 - 0.999**400)
+    assert signal == pytest.approx(0.25, abs=4 * 5.7 / np.sqrt(400 * 4000))  # the std of g^2 is 5.7
+
+
+@pytest.mark.parametrize("section", ["central.optimizer", "federated.local.optimizer"])
+def test_only_the_server_knows_of_noise(section):
+    with pytest.raises(ConfigError, match="noise_correction for the server only"):
+        resolve("tiny", parse_setting(f"{section}={{name: lamb, noise_correction: true}}"))
+
+
+@pytest.mark.parametrize(("begin", "window"), [(0, None), (3, None), (0, 4), (2, 1)])
+def test_the_average_is_the_mean_of_the_models_since_it_began_then_an_exponential_one(begin, window):
+    rng = np.random.default_rng(begin)
+    thetas = rng.standard_normal((9, 6)).astype(np.float32)
+    average = torch.zeros(6)
+    for t, theta in enumerate(thetas):
+        Averaging(begin=begin, window=window).move_(average, torch.from_numpy(theta), t)
+        known = thetas[begin : t + 1] if t > begin else thetas[t : t + 1]
+        size = window or len(thetas)
+        expected = known[:size].mean(0, dtype=np.float64)
+        for later in known[size:]:
+            expected = expected + (later - expected) / size
+        assert average.numpy() == pytest.approx(expected, rel=1e-5, abs=1e-6)

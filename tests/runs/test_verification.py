@@ -65,11 +65,13 @@ def test_places_and_hardware_are_no_part_of_it(run):
         ("clip_norm", 0.001),
         ("parameters", 10),
         ("noise", "secure"),
+        ("cap", None),
+        ("truncation_delta", 0.0),
     ],
 )
 def test_a_header_that_the_configuration_does_not_give_is_found(tmp_path, key, value):
     """A forged chain whose header claims a better mechanism than the one that config.json describes."""
-    mech = mechanism()
+    mech = mechanism(cap=60)
     ledger = charged(tmp_path / "true", mech=mech)
     checkpoint(tmp_path / "true", 4, ledger)
     first, *others = (json.loads(line) for line in (tmp_path / "true" / LEDGER_FILE).read_text().splitlines())

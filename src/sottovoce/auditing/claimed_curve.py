@@ -23,7 +23,7 @@ _PRECISION = 0.03
 
 def with_noise(spent: Spent, factor: float) -> Spent:
     """Return what the same releases would cost with this many times the noise."""
-    return Spent({replace(event, z=event.z * factor): count for event, count in spent.events.items()}, spent.extra)
+    return replace(spent, events={replace(event, z=event.z * factor): count for event, count in spent.events.items()})
 
 
 def epsilon_of(spent: Spent, target_delta: float) -> float:
@@ -36,15 +36,15 @@ def epsilon_of(spent: Spent, target_delta: float) -> float:
 
 def floor_of(spent: Spent) -> Floor:
     """Return the trade-off curve of some releases."""
-    return _floor(tuple(spent.events.items()), spent.extra)
+    return _floor(tuple(spent.events.items()), spent.extra, spent.extra_delta)
 
 
 @lru_cache(maxsize=64)
-def _floor(events: tuple[tuple[Event, int], ...], extra: float) -> Floor:
-    spent = Spent(dict(events), extra)
-    if all(event.sampling_prob == 1.0 for event in spent.events) and not extra:
+def _floor(events: tuple[tuple[Event, int], ...], extra: float, extra_delta: float) -> Floor:
+    spent = Spent(dict(events), extra, extra_delta)
+    if all(event.sampling_prob == 1.0 for event in spent.events) and not extra and not extra_delta:
         return gaussian_floor(math.sqrt(math.fsum(count / event.z**2 for event, count in spent.events.items())))
-    most = epsilon_of(spent, _SMALLEST_DELTA)
+    most = epsilon_of(Spent(spent.events, extra), _SMALLEST_DELTA)
     epsilons = np.concatenate([[0.0], most * np.geomspace(0.01, 1.0, _PAIRS)])
     # The sampler's share turns (epsilon, delta) into (epsilon + extra, e^(extra / 2) delta).
     deltas = [delta_at(spent, epsilon) for epsilon in epsilons.tolist()]

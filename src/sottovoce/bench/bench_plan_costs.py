@@ -246,6 +246,8 @@ def _bytes(run: PlannedRun) -> float:
     optimizer = run.config.central.optimizer if run.row.kind == "central" else run.config.federated.optimizer
     with torch.device("meta"):
         vectors = len(optimizer.start(torch.empty(size.trainable)).vectors)
+    if run.row.kind == "federated" and run.config.federated.averaging is not None:
+        vectors += 1  # theta, apart from the averaged model
     unmerged = size.parameters if run.config.federated.adapters.rank else 0  # at most
     return float(_CHECKPOINTS * _FLOAT * (size.parameters + unmerged + vectors * size.trainable))
 

@@ -47,6 +47,14 @@ _NOT_IN_KEY = {
 _NEWER: Mapping[str, object] = {
     "central.patience": None,
     "federated.patience": None,
+    "federated.averaging": None,
+    "participation.cap": None,
+    "federated.optimizer.noise_correction": False,
+    "federated.optimizer.noise_floor": 0.5,  # without the correction it means nothing
+    "federated.local.optimizer.noise_correction": False,
+    "federated.local.optimizer.noise_floor": 0.5,
+    "central.optimizer.noise_correction": False,
+    "central.optimizer.noise_floor": 0.5,
     "federated.adapters": NO_ADAPTERS.model_dump(mode="json"),
     "privacy.adaptive": AdaptiveClipping().model_dump(mode="json"),  # without adaptive clipping it means nothing
     "specaugment.bandlimit": 0.0,

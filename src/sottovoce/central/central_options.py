@@ -1,8 +1,9 @@
 """The options of central training."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from sottovoce.optim import AnyOptimizer, Lars, Schedule
+from sottovoce.optim import AnyOptimizer, Lars, Optimizer, Schedule
+from sottovoce.optim.base import require_no_correction
 
 
 class Central(BaseModel):
@@ -28,3 +29,9 @@ class Central(BaseModel):
     layer_norms_every: int | None = Field(
         None, ge=1, description="steps between records of gradient norms per layer; null: none"
     )
+
+    @field_validator("optimizer")
+    @classmethod
+    def _without_noise(cls, optimizer: Optimizer) -> Optimizer:
+        require_no_correction(optimizer)
+        return optimizer

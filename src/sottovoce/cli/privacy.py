@@ -13,6 +13,7 @@ from sottovoce.cli.boundary import neighbours, publish
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, say
 from sottovoce.cli.correlated_plans import print_correlated_plans
 from sottovoce.cli.population_ledger import population as population_command
+from sottovoce.cli.training_plans import show_training_plans
 from sottovoce.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def epsilon(
     central_steps: CentralSteps,
     target_delta: TargetDelta = 1e-9,
     sampling: Sampling = "poisson",
+    cap: Annotated[int | None, typer.Option(help="The most users in a step; larger cohorts are cut.", min=1)] = None,
     noise: NoiseName = "gaussian",
     bands: Bands = None,
     accept: Accept = None,
@@ -79,6 +81,7 @@ def epsilon(
         central_steps=central_steps,
         target_delta=target_delta,
         sampling=sampling,
+        cap=cap,
         noise=correlated,
         accepted=_accepted(accept),
     )
@@ -112,6 +115,7 @@ def _claim_document(claim: "Claim") -> dict[str, Any]:
         **turns,
         "adjacency": mechanism.adjacency,
         "target_delta": claim.target_delta,
+        **({} if mechanism.participation.cap is None else {"extra_delta": claim.spent.extra_delta}),
         **_both(claim.accounted),
     }
 
@@ -139,6 +143,8 @@ def _print_epsilons(document: dict[str, Any]) -> None:
     if "participation_prob" in document:
         rows.append(["probability when it is a user's turn", short_number(document["participation_prob"])])
     rows += [["adjacency", document["adjacency"]], ["delta", short_number(document["target_delta"])]]
+    if "extra_delta" in document:
+        rows.append(["of which cut cohorts take", _epsilon(document["extra_delta"], 2)])
     rows.append(["epsilon, RDP", _rdp_text(document["rdp"])])
     tight = document["pld"]
     rows.append(
@@ -237,6 +243,12 @@ def plan(
     bands: Bands = None,
     strategy: Structure = "toeplitz",
     accounting: Annotated[Literal["pld", "rdp"], typer.Option(help="pld is tight.")] = "pld",
+    trainings: Annotated[
+        int | None, typer.Option(help="Cohort size times steps: list both, with the least noise for epsilon.", min=1)
+    ] = None,
+    parameters: Annotated[
+        int | None, typer.Option(help="D, for the norm of the noise: --trainings only.", min=1)
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw epsilon over population and cohort size into this PNG.")
     ] = None,
@@ -245,11 +257,30 @@ def plan(
 ) -> None:
     """Solve for the one of population, cohort size, noise, steps and epsilon that is not given.
 
+    With --trainings: list the least noise for several cohort sizes and steps with that product. --central-steps is then
+    the fewest steps that a training needs.
+
     With --noise correlated, a table shows what each number of bands gains. There, --sigma-dp is that of independent
     noise with the same error of prefix sums, and the table has the privacy.sigma_dp to set.
 
     Example: sotto privacy plan --cohort-size 204800 --sigma-dp 1e-5 --central-steps 2000 --epsilon 10
     """
+    if trainings is not None:
+        if cohort_size is not None or sigma_dp is not None or plot is not None:
+            raise ConfigError("--trainings takes the place of --cohort-size, --sigma-dp and --plot.")
+        if sampling != "poisson" or noise != "gaussian" or accounting != "pld":
+            raise ConfigError("--trainings plans Poisson cohorts with independent noise, by PLD.")
+        show_training_plans(
+            population=population,
+            trainings=trainings,
+            epsilon=epsilon,
+            target_delta=target_delta,
+            least_steps=central_steps,
+            parameters=parameters,
+            accepted=_accepted(accept),
+            as_json=as_json,
+        )
+        return
     from sottovoce.privacy.accounting import delta_caution
     from sottovoce.privacy.planner import Plan, epsilon_grid, solve
 

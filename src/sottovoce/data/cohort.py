@@ -4,7 +4,8 @@ In a Poisson cohort every user joins independently with probability q. The gaps 
 drawing the gaps costs O(cohort) time and memory instead of O(population). Guarantees: each user is a member with
 probability q, independently of all others; a cohort may be empty; q = 1 gives everyone and q = 0 no one.
 
-A cohort may also have a fixed size or contain everyone. The privacy accounting must know which kind is drawn.
+A cohort may also have a fixed size or contain everyone, and a Poisson cohort may have a largest size. The privacy
+accounting must know which kind is drawn.
 
 Cyclic cohorts leave a user out for b - 1 steps after each step that it may take part in. Users are split into b groups,
 one group has its turn in a step, and the cohort is a Poisson sample of that group. A user's group follows from the seed
@@ -52,6 +53,11 @@ def draw_cohort(
     if cohort_size > population:
         raise ConfigError(f"A cohort of {cohort_size:g} cannot be drawn from {population} users. Lower cohort_size.")
     return np.sort(rng.choice(population, int(cohort_size), replace=False))
+
+
+def truncated_cohort(cohort: npt.NDArray[np.int64], cap: int, rng: Randomness) -> npt.NDArray[np.int64]:
+    """Return the cohort, or a random part of it with `cap` members in ascending order where it has more."""
+    return cohort if len(cohort) <= cap else cohort[np.sort(rng.choice(len(cohort), cap, replace=False))]
 
 
 def poisson_cohort(population: int, sampling_prob: float, rng: Randomness) -> npt.NDArray[np.int64]:

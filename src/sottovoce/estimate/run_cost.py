@@ -219,6 +219,7 @@ def memory(config: Config, size: ModelSize) -> dict[str, float]:
         "model": size.parameters * _FLOAT,
         "gradients": parameters * _FLOAT,
         "theta": parameters * _FLOAT,
+        "averaged_model": parameters * _FLOAT if config.federated.averaging is not None else 0,
         "server_state": len(state.vectors) * parameters * _FLOAT,
         "local_state": len(local_state.vectors) * parameters * _FLOAT,  # of the user who trains
         "integer_sum": parameters * _INTEGER,

@@ -176,6 +176,7 @@ def _server(prepared: Prepared) -> tuple[float, str]:
         context.state,
         users=len(prepared.users),
         seed=config.seed,
+        averaging=config.federated.averaging,
     )
     engine.step(0, config.federated.schedule.at(0))  # the first one also makes room in memory
     began = time.perf_counter()

@@ -2,6 +2,7 @@
 
 The engine is the server. It draws the cohort, lets the aggregator collect the sum of the users' clipped deltas while
 the noise is drawn, releases the sum, and moves theta. It must equal `step.py` to the bit, for any number of processes.
+Where models are averaged, theta is as without; only the model that is evaluated and saved is another.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from sottovoce.federated.aggregator import Aggregator, Collected, FollowsBounds,
 from sottovoce.federated.diagnostics import Figures
 from sottovoce.federated.noise_drawing import NoiseDrawing
 from sottovoce.model.recogniser import Recogniser
-from sottovoce.optim import AnyOptimizer, State
+from sottovoce.optim import AnyOptimizer, Averaging, State
 from sottovoce.privacy.bounds_state import Bounds, mechanism_of_step, set_bounds_
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.mechanism import Mechanism
@@ -38,14 +39,18 @@ class Engine:
     users: int  # how many there are; the public number K may be larger
     seed: int
     ledger: Ledger | None = None  # on the leader only
+    averaging: Averaging | None = None  # of the models: then the recogniser's is the average
     groups: UserGroups | None = None  # of users that take turns; None: all may take part in every step
     stopping: bool | None = False  # all processes agreed to stop after the last step; None: nobody has asked them
     theta: Tensor = field(init=False)
+    model: Tensor = field(init=False)  # to evaluate and save: theta itself, or the average of the models
     noise_state: NoiseState = field(init=False, repr=False)  # secret; a resumed run sets it
 
     def __post_init__(self) -> None:
-        """Keep theta apart from the model, which clients train."""
-        self.theta = self.recogniser.flat.theta.clone()
+        """Keep theta, and the average of the models, apart from the model, which clients train."""
+        self.theta = self.model = self.recogniser.flat.theta.clone()
+        if self.averaging is not None:
+            self.theta = self.averaging.own_theta(self.state, self.model)
         self.noise_state = self.mechanism.start_noise(self.theta)
         if self.mechanism.privacy.adapts and not isinstance(self.aggregator, FollowsBounds):
             raise ConfigError(
@@ -66,10 +71,13 @@ class Engine:
         with figures.timed("release"):
             average = self._release(t, collected, noise, figures)
         with figures.timed("server"):
+            self.state.noise_stds = self.mechanism.average_noise_stds
             figures.trust_ratios = self.server.step(
                 self.theta, average, self.state, central_lr, self.mechanism.partition
             )
-            self.recogniser.flat.load_(self.theta)
+            if self.averaging is not None:
+                self.averaging.move_(self.model, self.theta, t)
+            self.recogniser.flat.load_(self.model)
         self.stopping = collected.stopping
         return figures
 

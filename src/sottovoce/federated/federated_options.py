@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from sottovoce.federated.local_rules import AnyLocalRule, LocalSgd
 from sottovoce.model.adapter_options import Adapters
 from sottovoce.model.roles import Trainable
-from sottovoce.optim import AnyOptimizer, Lamb, Schedule, Sgd
+from sottovoce.optim import AnyOptimizer, Averaging, Lamb, Optimizer, Schedule, Sgd
+from sottovoce.optim.base import require_no_correction
 
 
 class Local(BaseModel):
@@ -29,6 +30,12 @@ class Local(BaseModel):
         if self.steps is not None and self.epochs is not None:
             raise ValueError("Expected steps or epochs, not both; set the other to null")
         return self
+
+    @field_validator("optimizer")
+    @classmethod
+    def _without_noise(cls, optimizer: Optimizer) -> Optimizer:
+        require_no_correction(optimizer)
+        return optimizer
 
     @property
     def plain_sgd(self) -> bool:
@@ -69,6 +76,10 @@ class Federated(BaseModel):
     schedule: Schedule = Field(
         default_factory=lambda: Schedule(lr=0.002, decay="exponential", begin=750, rate=0.6, every=750),
         description="the central learning rate over time",
+    )
+    averaging: Averaging | None = Field(
+        None,
+        description="average the last models; the average is evaluated and saved. null: the model of the last step",
     )
     partition: Literal["tensor", "block", "kind"] = Field(
         "tensor", description="the layers of clipping and trust ratios"

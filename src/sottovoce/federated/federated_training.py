@@ -207,6 +207,7 @@ def _make_engine(
         users=len(users),
         seed=config.seed,
         ledger=training.ledger,
+        averaging=config.federated.averaging,
         groups=prepared.groups,
     )
     if context.group.leads:

@@ -21,6 +21,7 @@ from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.privacy_options import Privacy
+from sottovoce.privacy.truncation import least_cap
 from sottovoce.randomness import stream
 from sottovoce.runs.folder import Run
 from sottovoce.runs.training import OpenRun, TrainingContext
@@ -56,6 +57,9 @@ class Prepared:
             context.recogniser.flat.partition(options.partition),
             config.randomness.source,
         )
+        if options.averaging is not None:
+            options.averaging.own_theta(context.state, context.recogniser.flat.theta)  # checkpoints hold it
+        _require_cheap_cap(mechanism, options.central_steps)
         groups = mechanism.groups(users.keys(), config.seed)
         _require_possible(mechanism, users, groups)
         start_bounds_(context.state, mechanism)
@@ -121,6 +125,20 @@ def _require_public_dev(config: Config, dev: Population | None) -> None:
     require_accepted("public_dev", config.privacy.accept, problem, "Leave it out.")
 
 
+def _require_cheap_cap(mechanism: Mechanism, releases: int) -> None:
+    """Raise where all planned releases together would be cut more often than delta allows; name a cap that will do."""
+    if mechanism.participation.cap is None:
+        return
+    population, q, delta = mechanism.population, mechanism.sampling_prob, mechanism.privacy.target_delta
+    cut = min(releases * mechanism.truncation_delta, 1.0)
+    if mechanism.privacy.void is None and cut >= delta:
+        cap = least_cap(population, q, 0.01 * delta / releases)
+        raise PrivacyError(
+            f"participation.cap={mechanism.participation.cap} would cut a cohort with a probability of up to {cut:.2g} "
+            f"in {releases} steps, which is not below delta {delta:g}. With {cap} it is at most 1 % of delta."
+        )
+
+
 def _as_begun(privacy: Privacy, run: Run) -> Privacy:
     """Return the options with noise as the run's ledger has it: a resumed run keeps what was computed when it began."""
     path = run.path / LEDGER_FILE
@@ -134,7 +152,8 @@ def _require_possible(mechanism: Mechanism, users: Population, groups: UserGroup
     """Raise every error that would stop the first step, before anything is written."""
     _ = mechanism.clip_norms
     mechanism.draw_cohort(len(users), stream(0, "trial"), groups=groups)
-    mechanism.require_range(math.ceil(mechanism.cohort_size + 6 * math.sqrt(mechanism.cohort_size)))
+    largest = math.ceil(mechanism.cohort_size + 6 * math.sqrt(mechanism.cohort_size))
+    mechanism.require_range(min(largest, mechanism.participation.cap or largest))
     mechanism.require_small_delta()
     if mechanism.privacy.void is None:
         rdp(mechanism.spent(1), mechanism.privacy.target_delta)

@@ -61,5 +61,6 @@ def central_step(
     noise = draw_noise(NoiseRequest(mechanism, seed, t, noise_state))
     noise.add_to_(total, t)
     set_bounds_(state, bounds_after(mechanism, total))  # where they adapt
+    state.noise_stds = mechanism.average_noise_stds  # public; for optimizers that correct for noise
     server.step(theta, mechanism.average(total), state, central_lr, mechanism.partition)
     return noise.next_state

@@ -2,8 +2,9 @@
 
 `step` takes theta, the gradient (central training) or the pseudo-gradient Delta (federated learning), the state, the
 learning rate and the partition into layers, and changes theta and the state in place; nothing else is touched. The
-state is a dictionary of flat vectors made by `start`, plus the number of steps taken. This room works on tensors that
-it is given and never loads torch itself, so that reading a preset stays fast.
+state is a dictionary of flat vectors made by `start`, plus the number of steps taken. Before every step the server of
+federated learning also writes into it how much noise the pseudo-gradient holds, which is public. This room works on
+tensors that it is given and never loads torch itself, so that reading a preset stays fast.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ class State:
 
     vectors: dict[str, Tensor] = field(default_factory=dict)
     steps: int = 0
+    # The std of the noise in the gradient of the coming step, for every tensor; empty where nobody knows of any. It is
+    # not saved: whoever adds the noise says it before every step.
+    noise_stds: tuple[float, ...] = ()
 
 
 class Optimizer(BaseModel):
@@ -35,6 +39,11 @@ class Optimizer(BaseModel):
 
     name: str
 
+    @property
+    def corrects_noise(self) -> bool:
+        """Whether a step makes use of `State.noise_stds`."""
+        return False
+
     @abstractmethod
     def start(self, theta: Tensor) -> State:
         """Return the state before the first step."""
@@ -42,6 +51,12 @@ class Optimizer(BaseModel):
     @abstractmethod
     def step(self, theta: Tensor, gradient: Tensor, state: State, lr: float, partition: Partition) -> Tensor:
         """Change theta and the state by one step; return the trust ratio of every layer (ones where there is none)."""
+
+
+def require_no_correction(optimizer: Optimizer) -> None:
+    """Raise ValueError where an optimizer of gradients without noise would correct for it."""
+    if optimizer.corrects_noise:
+        raise ValueError("Expected noise_correction for the server only: these gradients hold no noise")
 
 
 def trust_ratios(theta: Tensor, update: Tensor, partition: Partition, coefficient: float, xi: float) -> Tensor:

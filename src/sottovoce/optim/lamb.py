@@ -28,7 +28,7 @@ class Lamb(Moments):
 
     def step(self, theta: Tensor, gradient: Tensor, state: State, lr: float, partition: Partition) -> Tensor:
         """Take one step."""
-        update = self.update(gradient, state)
+        update = self.update(gradient, state, partition)
         ratios = trust_ratios(theta, update, partition, 1.0, 0.0) if self.trust else no_ratios(theta, partition)
         theta.add_(partition.scale_(update, ratios), alpha=-lr)
         return ratios

@@ -94,6 +94,10 @@ class Costly(Protocol):
         """What the sampler of the noise adds to epsilon with every release."""
 
     @property
+    def truncation_delta(self) -> float:
+        """What the largest size of cohorts adds to delta with every release."""
+
+    @property
     def noise_mechanism(self) -> AnyNoise:
         """The noise."""
 
@@ -107,7 +111,7 @@ def cost(mechanism: Costly, repetitions: Repetitions) -> Spent:
     if mechanism.adjacency is None:
         raise PrivacyError("There is no epsilon: the mechanism has no guarantee.")
     noise, releases = mechanism.noise_mechanism, sum(times * steps for times, steps in repetitions.items())
-    spent = Spent({}, releases * (mechanism.sampler_epsilon or 0.0))
+    spent = Spent({}, releases * (mechanism.sampler_epsilon or 0.0), releases * mechanism.truncation_delta)
     if not isinstance(noise, IndependentNoise):
         return spent + _with_memory(mechanism, releases, sum(repetitions.values()))
     same_cohort = repetitions if mechanism.simulated else {1: releases}

@@ -25,6 +25,7 @@ from sottovoce.privacy.accounting import (
 )
 from sottovoce.privacy.charges import Charges
 from sottovoce.privacy.epsilons import NOBODY_PROTECTED, Epsilons
+from sottovoce.privacy.events import extra_delta_of
 from sottovoce.privacy.ledger import LEDGER_FILE, LedgerContent, read_ledger
 from sottovoce.privacy.ledger_header import UNKNOWN, LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism, cohorts_for, plain_mechanism
@@ -120,6 +121,7 @@ def claim_for(
     central_steps: int,
     target_delta: float,
     sampling: Sampling = "poisson",
+    cap: int | None = None,
     noise: NoiseMechanism | None = None,
     accepted: Collection[Acceptance] = (),
 ) -> Claim:
@@ -129,7 +131,8 @@ def claim_for(
     """
     require_delta(target_delta)
     require_small_delta(target_delta, population, accepted, how=ACCEPT_LARGE_DELTA)
-    mechanism = plain_mechanism(sigma_dp, cohort_size, population, cohorts_for(noise, sampling), noise=noise)
+    cohorts = cohorts_for(noise, sampling)
+    mechanism = plain_mechanism(sigma_dp, cohort_size, population, cohorts, noise=noise, cap=cap)
     return Claim(mechanism=mechanism, releases=central_steps, target_delta=target_delta)
 
 
@@ -148,12 +151,14 @@ class RunClaim(Claim):
             if claimed.cohort_size >= header.cohort_size
             else "fewer users, so that its model may be worse"
         )
+        cap = claimed.participation.cap
+        capped = "" if cap is None else f" Cohorts are cut to {cap:,} users there, as many times S as here."
         return (
             f"Assumed: a run with S = {claimed.cohort_size:,g} of K = {claimed.population:,} users and {self.releases} "
             f"releases, with C = {_number(header.clip_norm)} and sigma_dp = {_number(header.sigma_dp)} as here. The "
             f"noise on its average is as large as in this run, and its average is over {average}. Simulated was S = "
             f"{header.cohort_size:,g} of K = {header.population:,}: the WER of this run was measured there, not at the "
-            "sizes of the claim."
+            f"sizes of the claim.{capped}"
         )
 
 
@@ -233,9 +238,11 @@ def statement(account: Account, uncovered: Sequence[str] = ()) -> str:
     title = f"# Privacy statement of {account.run.name}\n\n"
     if not header.guaranteed:
         return f"{title}This run has no privacy guarantee: {header.guarantee.removeprefix('none: ')}.\n"
+    spent = account.spent
+    numbers = _numbers(tuple(spent.events.items()), spent.extra, spent.extra_delta)
     return (
         f"{title}{_summary(account)}\n## What is protected\n\n{_protected(header)}\n"
-        f"## Mechanism\n\n{_mechanism(account)}\n{_numbers(tuple(account.spent.events.items()), account.spent.extra)}\n"
+        f"## Mechanism\n\n{_mechanism(account)}\n{numbers}\n"
         f"## What is not covered\n\n{_not_covered(header.simulated, uncovered)}"
     )
 
@@ -288,7 +295,7 @@ def _mechanism(account: Account) -> str:
     }
     lines = [
         f"Sampling: {kinds[header.sampling]}; expected cohort S = {header.cohort_size:g}, "
-        f"probability q = {_number(header.sampling_prob)}.",
+        f"probability q = {_number(header.sampling_prob)}.{_cut(header)}",
         *_clipping(header),
         f"Sum divided by {_number(header.divisor)}, public; weights: {_weights(header)}.",
         f"Noise: {header.noise_mechanism.description}, once per release, sigma_dp = {_number(header.sigma_dp)} "
@@ -307,6 +314,15 @@ def _mechanism(account: Account) -> str:
     for change in account.content.changes:
         lines.append(f"Later: {', '.join(f'{key} {value}' for key, value in change.line().items())}.")
     return "".join(f"- {line}\n" for line in lines)
+
+
+def _cut(header: LedgerHeader) -> str:
+    if header.cap is None:
+        return ""
+    return (
+        f" At most {header.cap:,} take part: a larger cohort is cut to a random part. That adds "
+        f"{_rounded_up(header.truncation_delta)} to delta with every release, for up to K users; the store has no more."
+    )
 
 
 def _turns(header: LedgerHeader) -> str:
@@ -349,15 +365,18 @@ def _weights(header: LedgerHeader) -> str:
 
 
 @lru_cache(maxsize=4)  # they take a second or more
-def _numbers(events: tuple[tuple[Event, int], ...], extra: float) -> str:
+def _numbers(events: tuple[tuple[Event, int], ...], extra: float, extra_delta: float) -> str:
     """Return the two sections of numbers, of what several releases cost."""
-    spent = Spent(dict(events), extra)
+    spent = Spent(dict(events), extra, extra_delta)
     return f"## Epsilon at several deltas\n\n{_table(spent)}\n## What an attacker can tell\n\n{_attack(spent)}"
 
 
 def _table(spent: Spent) -> str:
     rows = ["| delta | epsilon (RDP) | epsilon (PLD) |", "|---|---|---|"]
     for delta in DELTAS:
+        if extra_delta_of(spent) >= delta:
+            rows.append(f"| {_number(delta)} | none: cut cohorts take more | none |")
+            continue
         found = account_for(spent, delta)
         tight = "refused" if found.pld.epsilon is None else _rounded_up(found.pld.epsilon)
         rows.append(f"| {_number(delta)} | {_rounded_up(found.rdp.epsilon)} | {tight} |")

@@ -47,20 +47,22 @@ Counts = Mapping[Event, int]  # how often each event happened
 
 @dataclass(frozen=True)
 class Spent:
-    """What several releases amount to: how often each event happened, and what the noise's sampler adds to epsilon.
+    """What several releases amount to: how often each event happened, and what is added to their epsilon and delta.
 
     `extra` is 2 a where the probabilities of the noise are within a factor of e^a of the Gaussian's: (epsilon, delta)
-    then becomes (epsilon + 2 a, e^a delta). Spent amounts of several runs on one population add up.
+    then becomes (epsilon + 2 a, e^a delta). `extra_delta` is what cohorts with a largest size add to delta, before that
+    (`truncation.py`). Spent amounts of several runs on one population add up.
     """
 
     events: Counts
     extra: float = 0.0
+    extra_delta: float = 0.0
 
     def __add__(self, other: "Spent") -> "Spent":
         """Return both together."""
         events = Counter(self.events)
         events.update(other.events)
-        return Spent(dict(events), self.extra + other.extra)
+        return Spent(dict(events), self.extra + other.extra, self.extra_delta + other.extra_delta)
 
     @property
     def adjacency(self) -> Adjacency | None:
@@ -81,9 +83,21 @@ def extra_of(spent: Spent | Counts) -> float:
     return spent.extra if isinstance(spent, Spent) else 0.0
 
 
-def reduced_delta(extra: float, target_delta: float) -> float:
-    """Return the delta to account for, such that the noise's sampler brings it up to the target."""
+def extra_delta_of(spent: Spent | Counts) -> float:
+    """Return what cohorts with a largest size add to delta, rounded up."""
+    return spent.extra_delta * (1 + 2.0**-40) if isinstance(spent, Spent) else 0.0
+
+
+def reduced_delta(spent: Spent | Counts, target_delta: float) -> float:
+    """Return the delta to account for, such that cut cohorts and the noise's sampler bring it up to the target."""
     require_delta(target_delta)
+    extra, lost = extra_of(spent), extra_delta_of(spent)
     if extra > 0.2:
         raise PrivacyError(f"The grid of the noise is too coarse: it adds {extra:g} to epsilon. Use more noise.")
-    return target_delta * math.exp(-extra / 2) if extra else target_delta
+    reduced = target_delta * math.exp(-extra / 2) if extra else target_delta
+    if lost >= reduced:
+        raise PrivacyError(
+            f"A cohort is cut to participation.cap with a probability of up to {min(lost, 1):.2g}, not below delta "
+            f"{target_delta:g}: there is no epsilon. Raise the cap, or delta."
+        )
+    return (reduced - lost) * (1 - 2.0**-50) if lost else reduced

@@ -75,6 +75,7 @@ class LedgerContent:
             z=header.z,
             noise=header.noise,
             sampler_epsilon=header.sampler_epsilon,
+            truncation_delta=header.truncation_delta,
             repetitions=dict(header.counted(self.charges.repetitions)),
             noise_mechanism=header.noise_mechanism,
         )

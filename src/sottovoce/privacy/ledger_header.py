@@ -1,5 +1,6 @@
 """The header of a ledger: the mechanism, what is protected, what the accounting needs. Written and read only here."""
 
+import math
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,6 +39,7 @@ class EarlierRun(BaseModel):
     noise: str
     sampler_epsilon: float | None
     repetitions: dict[int, int]  # see `charges.py`
+    truncation_delta: float = Field(0.0, ge=0, le=1)
     noise_mechanism: AnyNoise = Gaussian()
 
     @property
@@ -92,6 +94,8 @@ class LedgerHeader(BaseModel):
     earlier: tuple[EarlierRun, ...] = ()  # runs on the same users that the seed model comes from; left out likewise
     population_ledger: str | None = None  # the id of the ledger that all runs on these users share; left out likewise
     planned_steps: int | None = None  # where releases decide when the run ends: all of these count; left out likewise
+    cap: int | None = None  # the largest number of users in a step; left out likewise
+    truncation_delta: float = Field(0.0, ge=0, le=1)  # what the cap adds to delta with a release; left out likewise
     adaptive: CountNoise | None = None  # where clip bounds adapt: `clip_norms` are the first ones; left out likewise
     run_id: str | None = None  # random: tells secure runs with equal settings apart; copies of a run share it
 
@@ -140,6 +144,8 @@ class LedgerHeader(BaseModel):
             earlier=earlier,
             population_ledger=population_ledger,
             planned_steps=planned_steps if guaranteed else None,
+            cap=participation.cap,
+            truncation_delta=mechanism.truncation_delta if guaranteed else 0.0,
             adaptive=mechanism.count_noise if guaranteed else None,
             run_id=secrets.token_hex(16) if mechanism.source == "secure" else None,
         )
@@ -158,7 +164,10 @@ class LedgerHeader(BaseModel):
         written = self.model_dump(mode="json")
         if self.noise_mechanism == Gaussian():
             del written["noise_mechanism"]
-        optional = ("accepted", "earlier", "population_ledger", "planned_steps", "adaptive", "run_id")
+        optional = (
+            *("accepted", "earlier", "population_ledger", "planned_steps", "cap", "truncation_delta", "adaptive"),
+            "run_id",
+        )
         empty = [key for key in optional if not written[key]]
         for key in empty:
             del written[key]
@@ -202,17 +211,19 @@ class LedgerHeader(BaseModel):
         return rdp(self.spent_on(repetitions), self.target_delta).epsilon if self.guaranteed else None
 
     def at(self, cohort_size: float, population: int, what: str) -> Mechanism:
-        """Return the same noise with another cohort size and population; `what` names the run in errors."""
+        """Return the same noise with another cohort size and population; `what` names the run in errors.
+
+        Where cohorts have a largest size, it is as many times the cohort size as here.
+        """
         if self.weight != "one" or self.q_min is not None:
             raise PrivacyError(f"{what} weighs its users: a claim at other sizes needs their weights too.")
-        if self.simulated:
-            return plain_mechanism(self.sigma_dp, cohort_size, population, self.sampling, noise=self.noise_mechanism)
         return plain_mechanism(
             self.sigma_dp,
             cohort_size,
             population,
             self.sampling,
             noise=self.noise_mechanism,
-            source="secure",
-            parameters=self.parameters,
+            source="seeded" if self.simulated else "secure",
+            parameters=1 if self.simulated else self.parameters,
+            cap=None if self.cap is None else math.ceil(self.cap / self.cohort_size * cohort_size),
         )

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from sottovoce.data.cohort import UserGroups, draw_cohort, poisson_cohort
+from sottovoce.data.cohort import UserGroups, draw_cohort, poisson_cohort, truncated_cohort
 from sottovoce.errors import ConfigError, PrivacyError, expectation, with_full_stop
 from sottovoce.memory import parts
 from sottovoce.model.partition import WHOLE, Partition, make_partition
@@ -42,6 +42,7 @@ from sottovoce.privacy.adaptive import CountNoise, JointGrid, first_bounds
 from sottovoce.privacy.noise import AnyNoise, Gaussian, IndependentNoise, NoiseState
 from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
 from sottovoce.privacy.target_delta import require_small_delta
+from sottovoce.privacy.truncation import cut_probability
 from sottovoce.randomness import Randomness, SecureRandomness, stream
 
 if TYPE_CHECKING:
@@ -131,7 +132,15 @@ class Mechanism:
                 f"{self.cohort_size:g} are a larger share than the {self.sampling_prob:g} that is accounted for. State "
                 "a smaller public number that the store is sure to reach, or use Poisson cohorts."
             )
-        return draw_cohort(self.participation.sampling, users, self.cohort_size, self.sampling_prob, rng)
+        cap = self.participation.cap
+        if cap is not None and users > self.population:
+            raise PrivacyError(
+                f"The store has more users than participation.population={self.population}, so cohorts are cut to "
+                f"participation.cap={cap} more often than is accounted for. State a public number that the store is "
+                "sure not to exceed, or leave out the cap."
+            )
+        cohort = draw_cohort(self.participation.sampling, users, self.cohort_size, self.sampling_prob, rng)
+        return cohort if cap is None else truncated_cohort(cohort, cap, rng)
 
     @cached_property
     def divisor(self) -> float:
@@ -225,7 +234,13 @@ class Mechanism:
         if self.privacy.void is not None:
             raise PrivacyError(f"There is no epsilon: {self.privacy.void}.")
         events = self.privacy.noise.spent(self.z, self.sampling_prob, self.adjacency, releases)
-        return Spent(events, releases * self.sampler_epsilon)
+        return Spent(events, releases * self.sampler_epsilon, releases * self.truncation_delta)
+
+    @cached_property
+    def truncation_delta(self) -> float:
+        """What one release adds to delta where cohorts have a largest size: see `truncation.py`."""
+        cap = self.participation.cap
+        return 0.0 if cap is None else cut_probability(self.population, self.sampling_prob, cap)
 
     @cached_property
     def sampler_epsilon(self) -> float:
@@ -378,6 +393,7 @@ def plain_mechanism(
     noise: AnyNoise | None = None,
     source: SourceName = "seeded",
     parameters: int = 1,
+    cap: int | None = None,
 ) -> Mechanism:
     """Return the mechanism of users who all count alike, for accounting without a model.
 
@@ -388,7 +404,7 @@ def plain_mechanism(
     if sampling == "everyone" and cohort_size != population:
         raise ConfigError(f"Expected cohort_size={cohort_size:g} == population={population} where everyone takes part.")
     try:
-        participation = Participation(population=population, cohort_size=cohort_size, sampling=sampling)
+        participation = Participation(population=population, cohort_size=cohort_size, sampling=sampling, cap=cap)
         privacy = Privacy(clip_norm=1.0, clipping="global", sigma_dp=sigma_dp, noise=noise or Gaussian())
     except ValidationError as error:
         first = error.errors()[0]

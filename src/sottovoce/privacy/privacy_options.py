@@ -28,6 +28,11 @@ class Participation(BaseModel):
         description="poisson: each user with probability S/K; cyclic: the same, but b groups of users take turns, for "
         "correlated noise; fixed: S users; everyone: all in every step",
     )
+    cap: int | None = Field(
+        None,
+        ge=1,
+        description="the most users in a step: a larger Poisson cohort is cut to a random part; null: no limit",
+    )
     weight: Literal["one", "utterances", "seconds"] = Field("one", description="what a user counts by")
     weight_bound: float = Field(1.0, ge=1e-12, le=1e12, description="the most that a user counts")
     weight_total: float | None = Field(
@@ -57,6 +62,11 @@ class Participation(BaseModel):
             )
         if self.sampling == "fixed" and self.cohort_size != int(self.cohort_size):
             raise ValueError(f"Expected a whole cohort_size where sampling is fixed, not {self.cohort_size:g}")
+        if self.cap is not None and (self.sampling != "poisson" or self.cap <= self.cohort_size):
+            raise ValueError(
+                f"Expected cap={self.cap} > cohort_size={self.cohort_size:g} and Poisson sampling: other cohorts have "
+                "a size already, and a cap at the mean cuts half of them"
+            )
         return self
 
 

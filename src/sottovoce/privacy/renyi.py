@@ -49,7 +49,7 @@ def rdp(spent: Spent | Counts, target_delta: float, orders: tuple[float, ...] = 
     Example: `rdp({Event(z=1.0, sampling_prob=0.01): 1000}, target_delta=1e-9).epsilon`
     """
     extra = extra_of(spent)
-    found = rdp_of(events_of(spent), reduced_delta(extra, target_delta), orders)
+    found = rdp_of(events_of(spent), reduced_delta(spent, target_delta), orders)
     return replace(found, epsilon=found.epsilon + extra)
 
 

@@ -15,7 +15,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from sottovoce.privacy.events import REPLACE, Counts, Event, Spent, events_of, extra_of, reduced_delta
+from sottovoce.privacy.events import (
+    REPLACE,
+    Counts,
+    Event,
+    Spent,
+    events_of,
+    extra_delta_of,
+    extra_of,
+    reduced_delta,
+)
 from sottovoce.privacy.loss_distributions import sampled_gaussian, symmetric
 from sottovoce.privacy.renyi import rdp_of
 from sottovoce.privacy.tilt_search import tilted_delta, tilted_epsilon
@@ -41,7 +50,7 @@ class Pld:
 def pld(spent: Spent | Counts, target_delta: float) -> Pld:
     """Return the tight epsilon at the target delta; refused, with a reason, where the grid would be too large."""
     extra = extra_of(spent)
-    found = _pld(events_of(spent), reduced_delta(extra, target_delta))
+    found = _pld(events_of(spent), reduced_delta(spent, target_delta))
     return replace(found, epsilon=None if found.epsilon is None else found.epsilon + extra)
 
 
@@ -108,8 +117,13 @@ def delta_at(spent: Spent | Counts, epsilon: float, *, small: bool = False) -> f
     """Return delta at an epsilon, by privacy loss distributions; None where they are refused.
 
     With `small`, a delta near the rounding errors, or on a coarse grid, is computed by a tilted FFT: that takes longer.
+    What the noise's sampler adds is left to the caller.
     """
-    events = events_of(spent)
+    found = _delta_at(events_of(spent), epsilon, small=small)
+    return None if found is None else found + extra_delta_of(spent)
+
+
+def _delta_at(events: Counts, epsilon: float, *, small: bool) -> float | None:
     if not events:
         return 0.0
     if all(event.sampling_prob == 1.0 for event in events):

@@ -4,7 +4,8 @@ What `verify` compares:
 - the chain of hashes, line by line;
 - the header with the configuration in config.json, whose public part must have the hash that the ledger names, and with
   the mechanism that this configuration and the model's own layers give: divisor, sensitivity, z and everything else;
-- z and q once more, from the header alone; with adaptive clipping also 1/z^2 = 1/z_delta^2 + H/(2 sigma_b)^2;
+- z, q and what a largest cohort costs once more, from the header alone; with adaptive clipping also
+  1/z^2 = 1/z_delta^2 + H/(2 sigma_b)^2;
 - every release's number and epsilon, and those at the run's end and in result.json;
 - every checkpoint: the ledger's end when it was saved, a charge for each of its steps, and the SHA-256 of its model and
   of the optimizer's state. `last` and `best` are among them.
@@ -28,6 +29,7 @@ from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.ledger_lines import Release, RunEnd, Saved
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.run_files import MODEL_FILE
+from sottovoce.privacy.truncation import cut_probability
 from sottovoce.runs.documents import Checkpoint, Result, RunConfig
 from sottovoce.runs.folder import BEST, CHECKPOINTS, LAST, STATE_FILE
 
@@ -46,7 +48,7 @@ _DERIVED = (
         "sensitivity",
         "z",
     ),
-    *("noise", "sampler_epsilon", "parameters", "accepted", "adaptive"),
+    *("noise", "sampler_epsilon", "parameters", "accepted", "adaptive", "cap", "truncation_delta"),
 )
 
 
@@ -170,6 +172,9 @@ def _verify_header(path: Path, header: LedgerHeader) -> None:
     for key, stated, value in (("z", header.z, z), ("sampling_prob", header.sampling_prob, sampling_prob)):
         if not math.isclose(stated, value, rel_tol=1e-9):
             raise PrivacyError(f"{path}: the header says {key}={stated:g}; it is {value:g}.")
+    cut = 0.0 if header.cap is None else cut_probability(header.population, header.sampling_prob, header.cap)
+    if header.guaranteed and header.truncation_delta < cut * (1 - 1e-9):
+        raise PrivacyError(f"{path}: the header says truncation_delta={header.truncation_delta:g}; it is {cut:g}.")
     if header.adjacency not in (None, REPLACE if header.sampling == "fixed" else ADD_OR_REMOVE):
         raise PrivacyError(f"{path}: the adjacency does not fit cohorts that are {header.sampling}.")
 
