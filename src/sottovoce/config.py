@@ -128,6 +128,8 @@ class Config(BaseModel):
         local, meant = self.federated.local, dict[str, Any]()
         if local.steps is None and local.epochs is None:
             meant["federated.local.epochs"] = local.passes
+        if self.federated.adapters.rank and self.federated.adapters.alpha is None:
+            meant["federated.adapters.alpha"] = self.federated.adapters.rank
         if self.privacy.diagnostics is None:
             meant["privacy.diagnostics"] = self.diagnostics
         if self.participation.weight_total is None and self.participation.population is not None:
