@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -211,15 +212,28 @@ PARTITION = recogniser().flat.partition("tensor")
 D = sum(PARTITION.tensor_sizes)
 
 
-def private(source="seeded", **privacy):
-    options = Privacy(clip_norm=0.01, clipping="dim", sigma_dp=0.1, noise=Correlated(bands=4, steps=8), **privacy)
+def private(source="seeded", clipping="dim", **privacy):
+    noise = Correlated(bands=4, steps=8)
+    options = Privacy(clip_norm=0.01, clipping=clipping, sigma_dp=0.1, noise=noise, **privacy)
     participation = Participation(population=1000, cohort_size=20, sampling="cyclic")
     return Mechanism(options, participation, PARTITION, source)
 
 
-def released(mech, t, state, ledger, value=2**30):
-    total = torch.full((D,), value, dtype=torch.int64)
+def released(mech, t, state, ledger=None, value=2**30):
+    total = torch.full((sum(mech.summed.sizes),), value, dtype=torch.int64)
     return release(t, total, 20, noise=draw_noise(NoiseRequest(mech, 5, t, state)), ledger=ledger).noise_state
+
+
+def test_counts_of_adaptive_clipping_get_correlated_noise_on_the_same_grid():
+    fixed, adaptive = private(), private(clipping="adaptive")
+    moved = replace(adaptive, bounds=tuple(2 * bound for bound in adaptive.clip_norms))
+    state = adaptive.start_noise(torch.zeros(D))
+    for t, mech in enumerate((adaptive, moved, adaptive)):  # bounds move, the noise of a user's integers does not
+        assert set(mech.noise_stds) == set(fixed.noise_stds)
+        state = released(mech, t, state)
+    assert [len(noise) for noise in state.kept] == [D + len(PARTITION)] * 3
+    assert adaptive.spent(9) == fixed.spent(9)
+    assert max(fixed.average_noise_stds) == pytest.approx(0.1 * 0.01 * fixed.privacy.noise.spread)
 
 
 def test_a_ledger_with_correlated_noise_verifies_and_says_what_it_is(tmp_path):
