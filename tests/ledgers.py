@@ -19,6 +19,7 @@ from sottovoce.privacy.ledger import LEDGER_FILE, Ledger
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.ledger_lines import Saved
 from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.privacy.noise import Gaussian
 from sottovoce.privacy.privacy_options import Participation, Privacy, RandomSource
 from sottovoce.runs.documents import Checkpoint, RunConfig
 from sottovoce.runs.folder import STATE_FILE
@@ -32,8 +33,10 @@ def recogniser() -> Recogniser:
     return Recogniser.make(MODEL, TokenSet(("en",)), "cpu").initialise(0)
 
 
-def mechanism(source="seeded", sigma_dp=0.1, clip_norm=0.01, budget=None, accept=(), **participation):
-    privacy = Privacy(clip_norm=clip_norm, clipping="dim", sigma_dp=sigma_dp, budget=budget, accept=accept)
+def mechanism(source="seeded", sigma_dp=0.1, clip_norm=0.01, budget=None, accept=(), noise=None, **participation):
+    privacy = Privacy(
+        clip_norm=clip_norm, clipping="dim", sigma_dp=sigma_dp, budget=budget, accept=accept, noise=noise or Gaussian()
+    )
     options = Participation(**{"population": 1000, "cohort_size": 20} | participation)
     return Mechanism(privacy, options, recogniser().flat.partition("tensor"), source)
 

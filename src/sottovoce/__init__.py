@@ -10,7 +10,7 @@
     privacy       epsilon, Epsilons, plan, Plan, publish, neighbours, audit, Audit
     reports       report
     optimizers    Lamb, Lars, Adam, AdaGrad, Sgd, Schedule
-    options       TransformerOptions, ConformerOptions, LocalSgd, FedProx, Gaussian
+    options       TransformerOptions, ConformerOptions, LocalSgd, FedProx, Gaussian, Correlated
 
     To extend:
     model         Encoder, EncoderOptions, Partition
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from sottovoce.optim import AdaGrad, Adam, Lamb, Lars, Optimizer, Schedule, Sgd, State
     from sottovoce.privacy.accounting import Event
     from sottovoce.privacy.epsilons import Epsilons
-    from sottovoce.privacy.noise import Gaussian, IndependentNoise, NoiseMechanism, NoiseState
+    from sottovoce.privacy.noise import Correlated, Gaussian, IndependentNoise, NoiseMechanism, NoiseState
     from sottovoce.privacy.planner import Plan
     from sottovoce.reports import report
     from sottovoce.runs.folder import Run
@@ -80,6 +80,7 @@ __all__ = [
     "ConformerOptions",
     "Corpus",
     "CorpusSpec",
+    "Correlated",
     "DataError",
     "Encoder",
     "EncoderOptions",
@@ -161,7 +162,7 @@ __getattr__ = lazy_names(
         "optim": "AdaGrad Adam Lamb Lars Optimizer Schedule Sgd State",
         "privacy.accounting": "Event",
         "privacy.epsilons": "Epsilons",
-        "privacy.noise": "Gaussian IndependentNoise NoiseMechanism NoiseState",
+        "privacy.noise": "Correlated Gaussian IndependentNoise NoiseMechanism NoiseState",
         "privacy.planner": "Plan",
         "reports": "report",
         "runs.folder": "Run",

@@ -27,6 +27,7 @@ from sottovoce.model.hardware import Hardware
 from sottovoce.privacy.acceptance import Acceptance
 from sottovoce.privacy.claims import claim_for
 from sottovoce.privacy.epsilons import Epsilons
+from sottovoce.privacy.noise import NoiseMechanism
 from sottovoce.privacy.planner import Accounting, Plan, solve
 from sottovoce.privacy.privacy_options import Sampling
 from sottovoce.processes import Progress, no_progress
@@ -276,9 +277,10 @@ def epsilon(
     central_steps: int,
     target_delta: float = 1e-9,
     sampling: Sampling = "poisson",
+    noise: NoiseMechanism | None = None,
     accepted: tuple[Acceptance, ...] = (),
 ) -> Epsilons:
-    """Return the epsilon of a run with these sizes, by RDP and by PLD.
+    """Return the epsilon of a run with these sizes, by RDP and by PLD; `noise` is independent unless given.
 
     Where delta is not below 1/K it says nothing and is refused, unless `accepted` holds "large_delta".
 
@@ -293,6 +295,7 @@ def epsilon(
         central_steps=central_steps,
         target_delta=target_delta,
         sampling=sampling,
+        noise=noise,
         accepted=accepted,
     )
     return claim.accounted.epsilons

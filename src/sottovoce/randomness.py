@@ -4,7 +4,7 @@ A stream is derived by SHA-256 from the run's seed, the stream's name and other 
 streams are therefore independent, and a stream does not depend on the use of others, on the number of workers or on the
 machine. `rank` orders strings at random without a generator, so it is also stable across library versions.
 `SecureRandomness` draws from the operating system's generator, for cohorts and noise that must not be predictable or
-repeatable; `fill_secure_` from OpenSSL's, for masks.
+repeatable; `fill_secure_` from OpenSSL's, for masks. `KeyedRandomness` repeats its bits for whoever has its secret key.
 """
 
 import hashlib
@@ -69,6 +69,11 @@ def rank(seed: int, name: str, items: Iterable[str]) -> list[str]:
     return sorted(items, key=lambda item: (_digest(seed, name, [item]), item))
 
 
+def dealt(seed: int, name: str, item: str, hands: int) -> int:
+    """Return which of so many hands an item is dealt to; it depends only on the seed, the name and the item itself."""
+    return int.from_bytes(_digest(seed, name, [item])[:8], "big") % hands
+
+
 class SecureRandomness:
     """Random numbers from the operating system's generator, which nobody can predict or repeat."""
 
@@ -82,6 +87,40 @@ class SecureRandomness:
         if replace:
             raise NotImplementedError("draws with replacement are not needed")
         return np.array(secrets.SystemRandom().sample(range(a), size), dtype=np.int64)
+
+    def octets(self, count: int) -> bytes:
+        """Return random bytes."""
+        return os.urandom(count)
+
+    def bytes(self, length: int) -> bytes:
+        """Return random bytes, under the name that seeded generators have for it."""
+        return self.octets(length)
+
+
+class KeyedRandomness(SecureRandomness):
+    """Random bytes that follow from a secret key and can be drawn again by it: SHAKE-128 of key and counter.
+
+    Without the key they cannot be told from uniform bytes, as far as anyone knows of SHAKE-128. With a key of 32 bytes
+    from the operating system's generator they have its full strength, 128 bits.
+    """
+
+    def __init__(self, key: bytes, *more: int) -> None:
+        """Begin at the first byte of a key; further numbers give streams of their own."""
+        self._prefix = key + b"".join(number.to_bytes(8, "big") for number in more)
+        self._calls = 0
+
+    def octets(self, count: int) -> bytes:
+        """Return the next bytes; they depend on how many were asked for in every call before."""
+        self._calls += 1
+        return hashlib.shake_128(self._prefix + self._calls.to_bytes(8, "big")).digest(count)
+
+    def geometric(self, p: float, size: int) -> npt.NDArray[np.int64]:
+        """Refuse: cohorts are never drawn from a key."""
+        raise NotImplementedError("a key gives noise only")
+
+    def choice(self, a: int, size: int, replace: bool) -> npt.NDArray[np.int64]:
+        """Refuse: cohorts are never drawn from a key."""
+        raise NotImplementedError("a key gives noise only")
 
 
 def _secure_uniforms(count: int) -> npt.NDArray[np.float64]:

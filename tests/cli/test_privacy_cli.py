@@ -128,3 +128,16 @@ def test_the_papers_tables(sotto):
     assert len(rows) == 88
     assert sum(row["agrees"] for row in rows) == 81
     assert all(row["pld"]["epsilon"] is None or row["pld"]["epsilon"] <= row["rdp"]["epsilon"] for row in rows)
+
+
+def test_correlated_noise_is_planned_and_accounted_for_by_its_bands(sotto):
+    sizes = ("--population", "20000", "--cohort-size", "1000", "--central-steps", "60", "--target-delta", "1e-5")
+    plan = ("privacy", "plan", *sizes, "--epsilon", "8", "--noise", "correlated", "--bands", "4", "--accounting", "rdp")
+    one, four = sotto(*plan, "--json").document["plans"]
+    assert (one["bands"], four["bands"]) == (1, 4)
+    assert 0.7 < four["sigma_dp_of_independent_noise"] / one["sigma_dp_of_independent_noise"] < 0.8
+    asked = ("--sigma-dp", repr(four["sigma_dp"]), "--noise", "correlated", "--bands", "4")
+    found = sotto("privacy", "epsilon", *sizes, *asked, "--json").document
+    assert found["rdp"]["epsilon"] == pytest.approx(8, rel=1e-3)
+    assert found["participation_prob"] == pytest.approx(0.2)
+    assert "like independent" in sotto(*plan).stdout

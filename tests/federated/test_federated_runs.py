@@ -15,6 +15,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+import sottovoce as sv
 from conftest import is_alive
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.bounds_state import BOUNDS
@@ -298,6 +299,51 @@ def test_secure_randomness_does_not_repeat_and_what_is_done_again_is_charged_aga
         assert again == [*charged, *range(saved, 12)]
         assert json.loads((tmp_path / name / "result.json").read_text())["releases"] == len(again)
     assert digests(tmp_path / "one") != digests(tmp_path / "two")
+
+
+CORRELATED = (
+    *("privacy.noise.name=correlated", "privacy.noise.bands=3", "privacy.noise.steps=9"),
+    *("participation.sampling=cyclic", "participation.cohort_size=1.5", "federated.evaluate_every=100"),
+)
+
+
+@pytest.mark.parametrize("strategy", ["toeplitz", pytest.param("blocks", marks=pytest.mark.slow)])
+def test_correlated_noise_survives_kills_to_the_bit_on_any_number_of_workers(command, tmp_path, strategy):
+    more = (*CORRELATED, f"privacy.noise.strategy={strategy}", "federated.central_steps=16")
+    assert run(command("whole", *more)).returncode == 0
+    kill_at_random(command("killed", *more, workers=2), tmp_path / "killed", 1, 16, group=False)
+    finished = run(command("killed", *more, workers=2))
+    assert finished.returncode == 0, finished.stderr
+    assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
+    ledgers = [(tmp_path / name / "ledger.jsonl").read_bytes() for name in ("whole", "killed")]
+    assert ledgers[0] == ledgers[1]
+    assert verify(tmp_path / "killed").releases == 16
+    account = open_account(tmp_path / "killed")
+    assert {(event.sampling_prob, count) for event, count in account.spent.events.items()} == {(0.75, 6)}
+    secret = tmp_path / "killed" / "last" / "noise.safetensors"
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert secret.stat().st_size < 2000  # keys, no vectors
+    mismatch = run(command("wrong", *more, "participation.sampling=poisson"))
+    assert mismatch.returncode != 0
+    assert "participation.sampling=cyclic" in error_line(mismatch)
+    changed = run(command("killed", *more, "privacy.noise.bands=2", "federated.central_steps=17"))
+    assert changed.returncode != 0
+
+
+def test_correlated_noise_of_a_killed_secure_run_starts_afresh(command, tmp_path):
+    secure = (*CORRELATED, "randomness.source=secure", "federated.central_steps=12")
+    process = started(command("run", *secure), tmp_path / "run", 4)
+    process.kill()
+    process.wait()
+    finished = run(command("run", *secure))
+    assert finished.returncode == 0, finished.stderr
+    charges = open_account(tmp_path / "run").content.charges
+    again = len(charges) - 12
+    assert 0 <= again <= 1
+    (count,) = open_account(tmp_path / "run").spent.events.values()
+    assert count == 4 + again
+    assert verify(tmp_path / "run").releases == 12 + again
+    assert "noise.safetensors" not in sv.publish(tmp_path / "run", tmp_path / "public").files
 
 
 def test_a_run_starts_from_a_seed_model(command, tmp_path, make_store):

@@ -22,7 +22,7 @@ class Given:
     def urandom(self, count):
         return next(self._octets).to_bytes(count, "big")
 
-    def words(self, count):
+    def words(self, count, octets):
         return np.broadcast_to(np.asarray(next(self._words), np.uint64), count).copy()
 
 
@@ -115,9 +115,8 @@ def test_the_tail_has_exactly_its_share(std, reach, monkeypatch):
                     continue
                 given = Given(octets=[*[1] * step, 0, within], words=[word])
                 with monkeypatch.context() as patch:
-                    patch.setattr(sampler.os, "urandom", given.urandom)
                     patch.setattr(sampler, "_words", given.words)
-                    drawn = sampler._tail(cells.crossed + cells.tail * negative, cells)
+                    drawn = sampler._tail(cells.crossed + cells.tail * negative, cells, given.urandom)
                 assert drawn == (n if word < share * 2**64 else None)
 
 

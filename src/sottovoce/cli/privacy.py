@@ -11,8 +11,9 @@ from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.audit import audit
 from sottovoce.cli.boundary import neighbours, publish
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json, print_table, say
+from sottovoce.cli.correlated_plans import print_correlated_plans
 from sottovoce.cli.population_ledger import population as population_command
-from sottovoce.errors import DataError
+from sottovoce.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from sottovoce.privacy.acceptance import Acceptance
@@ -32,7 +33,15 @@ CohortSize = Annotated[float, typer.Option(help="S, the expected number of users
 Population = Annotated[int, typer.Option(help="K, the number of users.")]
 CentralSteps = Annotated[int, typer.Option(help="T, the number of releases.", min=0)]
 TargetDelta = Annotated[float, typer.Option(help="The delta of (epsilon, delta).")]
-Sampling = Annotated[Literal["poisson", "fixed", "everyone"], typer.Option(help="How cohorts are drawn.")]
+Sampling = Annotated[Literal["poisson", "cyclic", "fixed", "everyone"], typer.Option(help="How cohorts are drawn.")]
+NoiseName = Annotated[
+    Literal["gaussian", "correlated"],
+    typer.Option(help="correlated: later steps take part of the noise back; cohorts are then cyclic."),
+]
+Bands = Annotated[int | None, typer.Option(help="b, the bands of correlated noise: groups of users that take turns.")]
+Structure = Annotated[
+    Literal["toeplitz", "blocks"], typer.Option(help="How correlated noise is built; blocks: for large models.")
+]
 Accept = Annotated[
     Literal["large_delta"] | None,
     typer.Option(help="large_delta: compute an epsilon although delta is not below 1/K."),
@@ -47,6 +56,8 @@ def epsilon(
     central_steps: CentralSteps,
     target_delta: TargetDelta = 1e-9,
     sampling: Sampling = "poisson",
+    noise: NoiseName = "gaussian",
+    bands: Bands = None,
     accept: Accept = None,
     as_json: AsJson = False,
 ) -> None:
@@ -56,6 +67,10 @@ def epsilon(
     """
     from sottovoce.privacy.accounting import PAPER_ORDERS, rdp
     from sottovoce.privacy.claims import claim_for
+    from sottovoce.privacy.noise import Correlated
+
+    _require_correlated(noise, bands)
+    correlated = None if noise == "gaussian" else Correlated(bands=8 if bands is None else bands)
 
     found = claim_for(
         sigma_dp=sigma_dp,
@@ -64,6 +79,7 @@ def epsilon(
         central_steps=central_steps,
         target_delta=target_delta,
         sampling=sampling,
+        noise=correlated,
         accepted=_accepted(accept),
     )
     at_paper_orders = rdp(found.spent, target_delta, PAPER_ORDERS)
@@ -75,15 +91,25 @@ def epsilon(
     _print_epsilons(document)
 
 
+def _require_correlated(noise: str, bands: int | None) -> None:
+    if bands is not None and noise != "correlated":
+        raise ConfigError("--bands belongs to --noise correlated.")
+    if bands is not None and not 1 <= bands <= 512:
+        raise ConfigError(f"Expected 1 <= bands={bands} <= 512.")
+
+
 def _accepted(accept: "Acceptance | None") -> "tuple[Acceptance, ...]":
     return () if accept is None else (accept,)
 
 
 def _claim_document(claim: "Claim") -> dict[str, Any]:
     mechanism = claim.mechanism
+    noise = mechanism.privacy.noise
+    turns = {"participation_prob": noise.participation_prob(mechanism.sampling_prob)} if noise.separation > 1 else {}
     return {
         "z": mechanism.z,
         "sampling_prob": mechanism.sampling_prob,
+        **turns,
         "adjacency": mechanism.adjacency,
         "target_delta": claim.target_delta,
         **_both(claim.accounted),
@@ -110,6 +136,8 @@ def _print_epsilons(document: dict[str, Any]) -> None:
     rows = [["z", short_number(document["z"])]] if "z" in document else []
     if "sampling_prob" in document:
         rows.append(["sampling probability", short_number(document["sampling_prob"])])
+    if "participation_prob" in document:
+        rows.append(["probability when it is a user's turn", short_number(document["participation_prob"])])
     rows += [["adjacency", document["adjacency"]], ["delta", short_number(document["target_delta"])]]
     rows.append(["epsilon, RDP", _rdp_text(document["rdp"])])
     tight = document["pld"]
@@ -205,6 +233,9 @@ def plan(
     epsilon: Annotated[float | None, typer.Option(help="The epsilon that is wanted.")] = None,
     target_delta: TargetDelta = 1e-9,
     sampling: Sampling = "poisson",
+    noise: NoiseName = "gaussian",
+    bands: Bands = None,
+    strategy: Structure = "toeplitz",
     accounting: Annotated[Literal["pld", "rdp"], typer.Option(help="pld is tight.")] = "pld",
     plot: Annotated[
         Path | None, typer.Option(help="Draw epsilon over population and cohort size into this PNG.")
@@ -213,6 +244,9 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Solve for the one of population, cohort size, noise, steps and epsilon that is not given.
+
+    With --noise correlated, a table shows what each number of bands gains. There, --sigma-dp is that of independent
+    noise with the same error of prefix sums, and the table has the privacy.sigma_dp to set.
 
     Example: sotto privacy plan --cohort-size 204800 --sigma-dp 1e-5 --central-steps 2000 --epsilon 10
     """
@@ -230,6 +264,12 @@ def plan(
         accepted=_accepted(accept),
     )
     unknown = given.unknown
+    _require_correlated(noise, bands)
+    if noise == "correlated":
+        if plot is not None:
+            raise ConfigError("--plot shows independent noise. Leave out --noise correlated.")
+        print_correlated_plans(given, accounting, bands, strategy, as_json=as_json)
+        return
     if plot is not None and (plot.is_dir() or not plot.absolute().parent.is_dir()):
         raise DataError(f"{plot} cannot be written. Give --plot a file in a folder that exists.")
     solved = solve(given, accounting)
@@ -245,6 +285,7 @@ def plan(
         epsilon_contours(*grid, f"epsilon (RDP), {at}", plot)
         note(f"{plot}: epsilon over population and cohort size.")
     document = asdict(solved) | {
+        "noise": noise,
         "solved_for": unknown,
         "accounting": accounting,
         "epsilon_reached": reached.epsilon,
@@ -255,7 +296,7 @@ def plan(
     rows = [
         [f"{key}{' (solved)' if key == unknown else ''}", _plain(value)]
         for key, value in asdict(solved).items()
-        if key != "accepted"
+        if key not in ("accepted", "noise")
     ]
     print_table(_answer(solved, unknown, accounting, reached.epsilon or 0.0), ["", ""], rows)
     if grid is not None:

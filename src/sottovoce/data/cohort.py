@@ -5,17 +5,40 @@ drawing the gaps costs O(cohort) time and memory instead of O(population). Guara
 probability q, independently of all others; a cohort may be empty; q = 1 gives everyone and q = 0 no one.
 
 A cohort may also have a fixed size or contain everyone. The privacy accounting must know which kind is drawn.
+
+Cyclic cohorts leave a user out for b - 1 steps after each step that it may take part in. Users are split into b groups,
+one group has its turn in a step, and the cohort is a Poisson sample of that group. A user's group follows from the seed
+and the user's own name, so whoever else is there moves nobody. Groups need not be secret or equally large.
 """
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from sottovoce.errors import ConfigError
-from sottovoce.randomness import Randomness
+from sottovoce.randomness import Randomness, dealt
 
 _LARGEST_POPULATION = 2**61  # a member and one gap after it still fit into int64
+
+
+@dataclass(frozen=True, eq=False)
+class UserGroups:
+    """Users 0 to population - 1, split into groups that have their turn one after another."""
+
+    groups: int
+    _of_user: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, names: Iterable[str], groups: int, seed: int) -> "UserGroups":
+        """Split users by their names; with one group nobody's name is looked at."""
+        return cls(groups, np.array([dealt(seed, "group", name, groups) for name in names], np.int64))
+
+    def eligible(self, t: int) -> npt.NDArray[np.int64]:
+        """Return the users who may take part in step t, in ascending order."""
+        return np.flatnonzero(self._of_user == t % self.groups)
 
 
 def draw_cohort(

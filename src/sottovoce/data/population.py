@@ -6,7 +6,7 @@ belongs to a user drawn uniformly at random, so the utterances stay the same but
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -122,6 +122,10 @@ class Population:
             return f"{self.unit} {user}"
         name: str = self._names[int(self._speakers[user])].as_py()
         return name
+
+    def keys(self) -> Iterator[str]:
+        """Yield the names of all users, in their order (see `key_of`)."""
+        yield from (f"{self.unit} {user}" for user in range(len(self))) if self._speakers is None else self.speakers
 
     def heard(self) -> list[str]:
         """Return the names of all speakers who are heard, in the order of the store; in the IID control, too."""

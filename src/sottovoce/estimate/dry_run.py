@@ -112,8 +112,8 @@ def _federated(opened: OpenRun) -> DryRun:
     privacy = _spending(prepared.header(None), config)
     step = federated_step(prepared)
     planned = _planned(context, "federated", step, config.federated.evaluate_every, shorter(config.federated))
-    secret = len(prepared.mechanism.privacy.noise.start(context.recogniser.flat.theta).vectors)
-    noise = _CHECKPOINTS * _FLOAT * secret * context.recogniser.flat.theta.numel()
+    secret = prepared.mechanism.start_noise(context.recogniser.flat.theta).vectors
+    noise = _CHECKPOINTS * sum(vector.nbytes for vector in secret.values())
     return replace(
         planned,
         local_work=config.federated.local.described,

@@ -214,7 +214,7 @@ def memory(config: Config, size: ModelSize) -> dict[str, float]:
     with torch.device("meta"):
         state = config.federated.optimizer.start(torch.empty(parameters))
         local_state = config.federated.local.optimizer.start(torch.empty(parameters))
-    noise = config.privacy.sigma_dp > 0
+    noise = 1 + config.privacy.noise.kept_vectors(parameters) if config.privacy.sigma_dp > 0 else 0
     held = {
         "model": size.parameters * _FLOAT,
         "gradients": parameters * _FLOAT,
@@ -222,7 +222,7 @@ def memory(config: Config, size: ModelSize) -> dict[str, float]:
         "server_state": len(state.vectors) * parameters * _FLOAT,
         "local_state": len(local_state.vectors) * parameters * _FLOAT,  # of the user who trains
         "integer_sum": parameters * _INTEGER,
-        "noise": parameters * _INTEGER if noise else 0,  # in the memory of the host; other processes have their share
+        "noise": parameters * _INTEGER * noise,  # in the memory of the host; other processes have their share
         # For diagnostics, which privacy.diagnostics switches off.
         "first_gradient": parameters * _FLOAT if config.diagnostics else 0,
     }

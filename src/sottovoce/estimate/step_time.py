@@ -82,9 +82,12 @@ def federated_step(prepared: Prepared) -> StepTime:
     measured = _measured_users(prepared, rng.permutation(chosen)[group.rank :: group.size].tolist())
     spent, cost, batches = (sum(part) for part in zip(*group.gather(measured), strict=True))
     pace = spent / max(cost, 1)
-    cohorts = [mechanism.draw_cohort(len(users), stream(index, "dry-run-cohort")) for index in range(_COHORTS)]
+    cohorts = [
+        mechanism.draw_cohort(len(users), stream(index, "dry-run-cohort"), t=index, groups=prepared.groups)
+        for index in range(_COHORTS)
+    ]
     expected = float(np.mean([len(cohort) for cohort in cohorts]))
-    if mechanism.participation.sampling == "poisson":
+    if mechanism.participation.sampling in ("poisson", "cyclic"):
         expected = mechanism.sampling_prob * len(users)
     # Sampled users stand for all: a user's number, modulo their count, says whose cost it has.
     busiest = [_busiest([costs[user % len(costs)] for user in cohort.tolist()], group.size) for cohort in cohorts]

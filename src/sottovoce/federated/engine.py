@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sottovoce.data.cohort import UserGroups
 from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError
 from sottovoce.federated.aggregator import Aggregator, Collected, FollowsBounds, SharesNoise, Users
@@ -37,6 +38,7 @@ class Engine:
     users: int  # how many there are; the public number K may be larger
     seed: int
     ledger: Ledger | None = None  # on the leader only
+    groups: UserGroups | None = None  # of users that take turns; None: all may take part in every step
     stopping: bool | None = False  # all processes agreed to stop after the last step; None: nobody has asked them
     theta: Tensor = field(init=False)
     noise_state: NoiseState = field(init=False, repr=False)  # secret; a resumed run sets it
@@ -79,7 +81,8 @@ class Engine:
 
     def _draw_cohort(self, t: int) -> Users:
         """Return who takes part: the same on every process, and known to nobody else."""
-        cohort = self.mechanism.draw_cohort(self.users, self.mechanism.randomness(self.seed, "cohort", t))
+        rng = self.mechanism.randomness(self.seed, "cohort", t)
+        cohort = self.mechanism.draw_cohort(self.users, rng, t=t, groups=self.groups)
         # Every process draws the same seeded cohort; a secure one cannot be drawn twice.
         if self.mechanism.source != "secure":
             return cohort

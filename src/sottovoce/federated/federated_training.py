@@ -207,6 +207,7 @@ def _make_engine(
         users=len(users),
         seed=config.seed,
         ledger=training.ledger,
+        groups=prepared.groups,
     )
     if context.group.leads:
         _resume_noise(run, engine, done)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sottovoce.config import Config
 from sottovoce.data.bandwidths import declared_band
+from sottovoce.data.cohort import UserGroups
 from sottovoce.data.population import Population
 from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.federated.client import Client
@@ -16,9 +17,12 @@ from sottovoce.federated.seed import SeedModel, describe_seed_model
 from sottovoce.privacy.acceptance import require_accepted
 from sottovoce.privacy.accounting import rdp
 from sottovoce.privacy.bounds_state import start_bounds_
+from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism
+from sottovoce.privacy.privacy_options import Privacy
 from sottovoce.randomness import stream
+from sottovoce.runs.folder import Run
 from sottovoce.runs.training import OpenRun, TrainingContext
 
 
@@ -31,6 +35,7 @@ class Prepared:
     users: Population
     mechanism: Mechanism
     seed_model: SeedModel
+    groups: UserGroups | None
 
     @classmethod
     def of(cls, opened: OpenRun) -> "Prepared":
@@ -46,17 +51,25 @@ class Prepared:
             adapters=options.adapters,
         ).knowing(declared_band(speakers.store, config.specaugment))
         mechanism = Mechanism(
-            config.privacy,
+            _as_begun(config.privacy, opened.run),
             config.participation,
             context.recogniser.flat.partition(options.partition),
             config.randomness.source,
         )
-        _require_possible(mechanism, users)
+        groups = mechanism.groups(users.keys(), config.seed)
+        _require_possible(mechanism, users, groups)
         start_bounds_(context.state, mechanism)
         if options.patience is not None:
             _require_public_dev(config, context.dev)
         seed_model = SeedModel("") if opened.run.begun else describe_seed_model(config, speakers)
-        return cls(context=context, speakers=speakers, users=users, mechanism=mechanism, seed_model=seed_model)
+        return cls(
+            context=context,
+            speakers=speakers,
+            users=users,
+            mechanism=mechanism,
+            seed_model=seed_model,
+            groups=groups,
+        )
 
     def header(self, population_ledger: str | None) -> LedgerHeader:
         """Return the header of the run's ledger."""
@@ -108,10 +121,19 @@ def _require_public_dev(config: Config, dev: Population | None) -> None:
     require_accepted("public_dev", config.privacy.accept, problem, "Leave it out.")
 
 
-def _require_possible(mechanism: Mechanism, users: Population) -> None:
+def _as_begun(privacy: Privacy, run: Run) -> Privacy:
+    """Return the options with noise as the run's ledger has it: a resumed run keeps what was computed when it began."""
+    path = run.path / LEDGER_FILE
+    content = read_ledger(path) if path.exists() else None
+    if content is None or not privacy.noise.stands_for(content.header.noise_mechanism):
+        return privacy
+    return privacy.model_copy(update={"noise": content.header.noise_mechanism})
+
+
+def _require_possible(mechanism: Mechanism, users: Population, groups: UserGroups | None) -> None:
     """Raise every error that would stop the first step, before anything is written."""
     _ = mechanism.clip_norms
-    mechanism.draw_cohort(len(users), stream(0, "trial"))
+    mechanism.draw_cohort(len(users), stream(0, "trial"), groups=groups)
     mechanism.require_range(math.ceil(mechanism.cohort_size + 6 * math.sqrt(mechanism.cohort_size)))
     mechanism.require_small_delta()
     if mechanism.privacy.void is None:

@@ -43,7 +43,8 @@ def central_step(
 ) -> NoiseState:
     """Move theta and the server's state by one central step with seeded randomness; return the noise's next state."""
     mechanism = mechanism_of_step(mechanism, state)  # with the bounds C_h of this step, where they adapt
-    cohort = mechanism.draw_cohort(len(population), stream(seed, "cohort", t))
+    groups = mechanism.groups(population.keys(), seed)  # with correlated noise only: groups take turns
+    cohort = mechanism.draw_cohort(len(population), stream(seed, "cohort", t), t=t, groups=groups)
     weights = user_weights(population, cohort, mechanism.participation)
     largest = mechanism.require_range(len(cohort))
 

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from sottovoce.privacy.ledger import Ledger, read_ledger
     from sottovoce.privacy.ledger_header import LedgerHeader
     from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
-    from sottovoce.privacy.noise import AnyNoise, Gaussian, IndependentNoise, NoiseMechanism, NoiseState
+    from sottovoce.privacy.noise import (
+        AnyNoise,
+        Correlated,
+        Gaussian,
+        IndependentNoise,
+        NoiseMechanism,
+        NoiseState,
+    )
     from sottovoce.privacy.planner import Plan, solve
     from sottovoce.privacy.privacy_options import Budget, NoiseAnalysis, Participation, Privacy, RandomSource
     from sottovoce.privacy.release import Released
@@ -32,6 +39,7 @@ __all__ = [
     "AnyNoise",
     "Budget",
     "Claim",
+    "Correlated",
     "Epsilons",
     "Event",
     "Gaussian",
@@ -75,7 +83,7 @@ __getattr__ = lazy_names(
         "ledger": "Ledger read_ledger",
         "ledger_header": "LedgerHeader",
         "mechanism": "Mechanism plain_mechanism",
-        "noise": "AnyNoise Gaussian IndependentNoise NoiseMechanism NoiseState",
+        "noise": "AnyNoise Correlated Gaussian IndependentNoise NoiseMechanism NoiseState",
         "planner": "Plan solve",
         "privacy_options": "Budget NoiseAnalysis Participation Privacy RandomSource",
         "release": "Released",

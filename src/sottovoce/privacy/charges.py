@@ -7,7 +7,10 @@ A step may be released more than once: after a kill, or by two copies of a run. 
 - Secure randomness draws a new cohort each time: k releases of one step are k independent events.
 - Seeded randomness draws the same cohort again. One user then moves k sums at once, so k releases with independent
   noise are one event whose noise multiplier is z / sqrt(k).
-- Noise with a memory is accounted for as a whole, and never drawn twice for a step: k > 1 is refused.
+- Noise with a memory is accounted for as a whole, and with seeded randomness never drawn twice for a step: k > 1 is
+  refused. With secure randomness, noise that can start afresh does so at the repeated step. The rows of both parts are
+  then disjoint, and a user who may take part in the step takes part once more: each repetition adds what a single
+  release costs.
 """
 
 import math
@@ -104,12 +107,21 @@ def cost(mechanism: Costly, repetitions: Repetitions) -> Spent:
     if mechanism.adjacency is None:
         raise PrivacyError("There is no epsilon: the mechanism has no guarantee.")
     noise, releases = mechanism.noise_mechanism, sum(times * steps for times, steps in repetitions.items())
-    independent = isinstance(noise, IndependentNoise)
-    if not independent and any(times > 1 for times in repetitions):
-        raise PrivacyError("A step was released twice with noise that has a memory: there is no epsilon.")
-    same_cohort = repetitions if independent and mechanism.simulated else {1: releases}
     spent = Spent({}, releases * (mechanism.sampler_epsilon or 0.0))
+    if not isinstance(noise, IndependentNoise):
+        return spent + _with_memory(mechanism, releases, sum(repetitions.values()))
+    same_cohort = repetitions if mechanism.simulated else {1: releases}
     for times, steps in same_cohort.items():
         z = mechanism.z / math.sqrt(times)
         spent += Spent(noise.spent(z, mechanism.sampling_prob, mechanism.adjacency, steps))
     return spent
+
+
+def _with_memory(mechanism: Costly, releases: int, steps: int) -> Spent:
+    """Return what releases of some steps cost, with noise that has a memory."""
+    noise, adjacency = mechanism.noise_mechanism, mechanism.adjacency
+    if adjacency is None or (releases > steps and (mechanism.simulated or not noise.restarts)):
+        raise PrivacyError("A step was released twice with noise that has a memory: there is no epsilon.")
+    spent = Spent(noise.spent(mechanism.z, mechanism.sampling_prob, adjacency, steps))
+    again = noise.spent(mechanism.z, mechanism.sampling_prob, adjacency, 1)
+    return spent + Spent({event: count * (releases - steps) for event, count in again.items() if releases > steps})

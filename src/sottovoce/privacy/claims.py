@@ -27,7 +27,8 @@ from sottovoce.privacy.charges import Charges
 from sottovoce.privacy.epsilons import NOBODY_PROTECTED, Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE, LedgerContent, read_ledger
 from sottovoce.privacy.ledger_header import UNKNOWN, LedgerHeader
-from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
+from sottovoce.privacy.mechanism import Mechanism, cohorts_for, plain_mechanism
+from sottovoce.privacy.noise import NoiseMechanism
 from sottovoce.privacy.privacy_options import Sampling
 from sottovoce.privacy.run_files import PRIVATE_FILES, RUN_FILES, RunFile
 from sottovoce.privacy.target_delta import ACCEPT_LARGE_DELTA, require_small_delta
@@ -119,15 +120,16 @@ def claim_for(
     central_steps: int,
     target_delta: float,
     sampling: Sampling = "poisson",
+    noise: NoiseMechanism | None = None,
     accepted: Collection[Acceptance] = (),
 ) -> Claim:
-    """Return the claim of a run with these sizes, whose users all count alike.
+    """Return the claim of a run with these sizes, whose users all count alike, by default with independent noise.
 
     A delta that is not below 1/K is refused, unless `large_delta` is accepted.
     """
     require_delta(target_delta)
     require_small_delta(target_delta, population, accepted, how=ACCEPT_LARGE_DELTA)
-    mechanism = plain_mechanism(sigma_dp, cohort_size, population, sampling)
+    mechanism = plain_mechanism(sigma_dp, cohort_size, population, cohorts_for(noise, sampling), noise=noise)
     return Claim(mechanism=mechanism, releases=central_steps, target_delta=target_delta)
 
 
@@ -280,6 +282,7 @@ def _mechanism(account: Account) -> str:
     header = account.header
     kinds = {
         "poisson": "every user joins each step independently",
+        "cyclic": "groups of users, by a hash of their name, take turns; every user of the group joins independently",
         "fixed": "a set of fixed size, drawn without replacement",
         "everyone": "everyone in every step",
     }
@@ -288,9 +291,10 @@ def _mechanism(account: Account) -> str:
         f"probability q = {_number(header.sampling_prob)}.",
         *_clipping(header),
         f"Sum divided by {_number(header.divisor)}, public; weights: {_weights(header)}.",
-        f"Noise: {header.noise_mechanism.name.capitalize()}, once per release, sigma_dp = {_number(header.sigma_dp)} "
+        f"Noise: {header.noise_mechanism.description}, once per release, sigma_dp = {_number(header.sigma_dp)} "
         f"(std of the average in units of C), z = {_number(header.z)} times what one user can change; {header.noise}.",
-        f"Composition: {account.releases} releases of this mechanism, adaptively chosen.{_planned(header)}",
+        f"Composition: {account.releases} releases of this mechanism, adaptively chosen.{_turns(header)}"
+        f"{_planned(header)}",
         *(
             f"Before: {run.releases} releases by a private run that the seed model comes from, with z = "
             f"{_number(run.z)} and q = {_number(run.sampling_prob)}; they are part of every epsilon here."
@@ -303,6 +307,17 @@ def _mechanism(account: Account) -> str:
     for change in account.content.changes:
         lines.append(f"Later: {', '.join(f'{key} {value}' for key, value in change.line().items())}.")
     return "".join(f"- {line}\n" for line in lines)
+
+
+def _turns(header: LedgerHeader) -> str:
+    apart = header.noise_mechanism.separation
+    if apart == 1:
+        return ""
+    joining = header.noise_mechanism.participation_prob(header.sampling_prob)
+    return (
+        f" A user may take part in every {apart}th of them, with probability {_number(joining)}, and moves what is "
+        f"hidden for {apart} steps; n releases are ceil(n / {apart}) sampled Gaussians for one user."
+    )
 
 
 def _clipping(header: LedgerHeader) -> list[str]:

@@ -33,7 +33,7 @@ comparison needs. The bounds of f that cells are chosen by are decimal, too, and
 
 **Random bits** come from the operating system's generator (`os.urandom`), about 8 bytes a draw. Nothing in this process
 holds a generator's state that could leak, be copied by a fork or be seeded badly. That is worth its time, two thirds of
-the whole.
+the whole. Draws that must be repeated take theirs from a secret key (`randomness.KeyedRandomness`) instead.
 """
 
 import bisect
@@ -51,6 +51,7 @@ import numpy.typing as npt
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+Octets = Callable[[int], bytes]
 
 _CELL_BITS = 16
 _CELLS = 1 << _CELL_BITS
@@ -62,16 +63,16 @@ _CHUNK = 1 << 15  # draws at a time: the arrays stay in the cache
 _ERROR = 2.0**-40
 
 
-def discrete_gaussian(std: float, size: int) -> Integers:
-    """Return `size` draws; std is between 1 and 2^57."""
+def discrete_gaussian(std: float, size: int, octets: Octets = os.urandom) -> Integers:
+    """Return `size` draws; std is between 1 and 2^57. `octets` returns so many random bytes."""
     if not 1 <= std <= 2.0**57:
         raise ValueError(f"Expected 1 <= std={std:g} <= 2^57")
     cells = _cut_into_cells(std, _REACH)
     draws = np.empty(size, np.int64)
-    rejected = [start + _propose(draws[start : start + _CHUNK], cells) for start in range(0, size, _CHUNK)]
+    rejected = [start + _propose(draws[start : start + _CHUNK], cells, octets) for start in range(0, size, _CHUNK)]
     places = np.concatenate(rejected) if rejected else np.zeros(0, np.int64)
     if len(places):
-        draws[places] = discrete_gaussian(std, len(places))
+        draws[places] = discrete_gaussian(std, len(places), octets)
     return draws
 
 
@@ -143,14 +144,14 @@ def _cells_between(first: list[int], last: list[int]) -> Integers:
     return np.stack([np.concatenate([block, ~block]), np.tile(level, 2)])  # ~block is -1 - block
 
 
-def _propose(draws: Integers, cells: _Cells) -> Integers:
+def _propose(draws: Integers, cells: _Cells, octets: Octets = os.urandom) -> Integers:
     """Fill `draws` with proposals; return the places of those that are rejected."""
-    words = _words(len(draws))
+    words = _words(len(draws), octets)
     chosen = (words >> np.uint64(64 - _CELL_BITS)).view(np.int64)
     if cells.shift <= 64 - _CELL_BITS:  # the lowest bits, which did not choose the cell
         within = words & np.uint64(2**cells.shift - 1)
     else:
-        within = _words(len(draws)) >> np.uint64(64 - cells.shift)
+        within = _words(len(draws), octets) >> np.uint64(64 - cells.shift)
     np.take(cells.starts, chosen, out=draws, mode="clip")  # no index is out of range, so nothing is clipped
     draws += within.view(np.int64)
 
@@ -158,54 +159,60 @@ def _propose(draws: Integers, cells: _Cells) -> Integers:
     numbers = chosen[unsure]
     crossed = numbers < cells.crossed
     accepted = np.zeros(len(unsure), np.bool_)
-    accepted[crossed] = _below_curve(draws[unsure[crossed]], cells.levels[numbers[crossed]], cells)
+    accepted[crossed] = _below_curve(draws[unsure[crossed]], cells.levels[numbers[crossed]], cells, octets)
     for place in np.flatnonzero((numbers >= cells.crossed) & (numbers < cells.crossed + 2 * cells.tail)):
-        n = _tail(int(numbers[place]), cells)
+        n = _tail(int(numbers[place]), cells, octets)
         if n is not None:
             draws[unsure[place]], accepted[place] = n, True
     return unsure[~accepted]
 
 
-def _below_curve(proposed: Integers, levels: Floats, cells: _Cells) -> Bools:
+def _below_curve(proposed: Integers, levels: Floats, cells: _Cells, octets: Octets) -> Bools:
     """Return which proposals are accepted: level + U < c f(n)."""
 
     def exact(place: int) -> Fraction:
         return cells.exponent(int(proposed[place]))
 
-    return _coins((proposed / cells.std) ** 2 / 2, exact, cells.height, levels)
+    return _coins((proposed / cells.std) ** 2 / 2, exact, cells.height, levels, octets)
 
 
-def _tail(cell: int, cells: _Cells) -> int | None:
+def _tail(cell: int, cells: _Cells, octets: Octets) -> int | None:
     """Return a draw from beyond the blocks, or None where it is rejected."""
     step = 0
-    while int.from_bytes(os.urandom(1), "big") & 1:
+    while int.from_bytes(octets(1), "big") & 1:
         step += 1
     width = cells.shift + _TAIL_SHIFT
-    distance = (cells.blocks << cells.shift) + (step << width) + int.from_bytes(os.urandom(16), "big") % 2**width
+    distance = (cells.blocks << cells.shift) + (step << width) + int.from_bytes(octets(16), "big") % 2**width
     n = distance if cell < cells.crossed + cells.tail else -1 - distance
     exponent = cells.exponent(n)
     ratio = cells.height * 2.0 ** (step + 1 + _TAIL_SHIFT) / cells.tail  # c / h, exact: m is a power of 2
-    return n if _coins(np.array([float(exponent)]), lambda _: exponent, ratio)[0] else None
+    return n if _coins(np.array([float(exponent)]), lambda _: exponent, ratio, octets=octets)[0] else None
 
 
 def _coins(
-    exponents: Floats, exact: Callable[[int], Fraction], height: float = 1.0, levels: Floats | float = 0.0
+    exponents: Floats,
+    exact: Callable[[int], Fraction],
+    height: float = 1.0,
+    levels: Floats | float = 0.0,
+    octets: Octets = os.urandom,
 ) -> Bools:
     """Return coins that come up True where level + U < height * exp(-exponent), U uniform in [0, 1).
 
     `exact` gives the exponent of one of them.
     """
-    words = _words(len(exponents))
+    words = _words(len(exponents), octets)
     curve = height * np.exp(-exponents)
     room = curve - (levels + words.astype(np.float64) * 2.0**-64)
     coins: Bools = room > 0
     for place in np.flatnonzero(np.abs(room) <= (levels + 1 + curve) * _ERROR):
         level = int(np.broadcast_to(levels, len(coins))[place])
-        coins[place] = _exact_coin(int(words[place]), exact(int(place)), height, level)
+        coins[place] = _exact_coin(int(words[place]), exact(int(place)), height, level, octets)
     return coins
 
 
-def _exact_coin(word: int, exponent: Fraction, height: float = 1.0, level: int = 0) -> bool:
+def _exact_coin(
+    word: int, exponent: Fraction, height: float = 1.0, level: int = 0, octets: Octets = os.urandom
+) -> bool:
     """Decide whether level + U < height * exp(-exponent); U begins with 64 known bits, and further ones are drawn."""
     bits, scale = 64, Fraction(height)
     while True:
@@ -214,7 +221,7 @@ def _exact_coin(word: int, exponent: Fraction, height: float = 1.0, level: int =
             return True
         if level + Fraction(word, 2**bits) >= scale * most:
             return False
-        word, bits = (word << 64) | int.from_bytes(os.urandom(8), "big"), bits + 64
+        word, bits = (word << 64) | int.from_bytes(octets(8), "big"), bits + 64
 
 
 def _exp(exponent: Fraction, digits: int = 40) -> tuple[Fraction, Fraction]:
@@ -228,5 +235,5 @@ def _exp(exponent: Fraction, digits: int = 40) -> tuple[Fraction, Fraction]:
     return value - slack, value + slack
 
 
-def _words(count: int) -> npt.NDArray[np.uint64]:
-    return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+def _words(count: int, octets: Octets) -> npt.NDArray[np.uint64]:
+    return np.frombuffer(octets(8 * count), dtype=np.uint64)

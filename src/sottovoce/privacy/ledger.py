@@ -173,18 +173,18 @@ class Ledger:
         """Epsilon of all releases, by RDP; None without a guarantee."""
         return self.header.epsilon(self._charges.repetitions)
 
-    def charge(self, step: int, attempt: int, aggregate: str) -> bool:
+    def charge(self, step: int, attempt: int, aggregate: str, *, first: bool = False) -> bool:
         """Charge a release, unless it was charged before; return False where its noise was used on another sum.
 
         `aggregate` is the hash of the noised sum; `attempt` counts the draws of noise for this step, where a repeated
-        draw gives the same noise.
+        draw gives the same noise. With `first`, another release of this step is an error.
         """
         known = self._known(step)
         if aggregate not in known and self.header.simulated and attempt < len(known):
             return False
         if self._population is not None:
             require = None if self._budget is None else self._require_within_budget
-            self._population.charge(self._run, [(step, aggregate)], require)
+            self._population.charge(self._run, [(step, aggregate)], require, first=first)
         elif aggregate not in known and self._budget is not None:
             self._require_within_budget(self._spent_with(step, aggregate))
         if aggregate not in self._charges.of(step):

@@ -135,7 +135,7 @@ class LedgerHeader(BaseModel):
             parameters=sum(mechanism.summed.sizes),
             seed_model=seed_model,
             config=config_hash,
-            noise_mechanism=privacy.noise,
+            noise_mechanism=privacy.noise.complete(),
             accepted=privacy.accept,
             earlier=earlier,
             population_ledger=population_ledger,

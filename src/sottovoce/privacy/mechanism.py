@@ -23,6 +23,7 @@ released, and why z does not depend on it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -31,14 +32,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from sottovoce.data.cohort import draw_cohort
+from sottovoce.data.cohort import UserGroups, draw_cohort, poisson_cohort
 from sottovoce.errors import ConfigError, PrivacyError, expectation, with_full_stop
 from sottovoce.memory import parts
 from sottovoce.model.partition import WHOLE, Partition, make_partition
 from sottovoce.model.roles import role_by_name
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Spent
 from sottovoce.privacy.adaptive import CountNoise, JointGrid, first_bounds
-from sottovoce.privacy.noise import AnyNoise, Gaussian, NoiseState
+from sottovoce.privacy.noise import AnyNoise, Gaussian, IndependentNoise, NoiseState
 from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
 from sottovoce.privacy.target_delta import require_small_delta
 from sottovoce.randomness import Randomness, SecureRandomness, stream
@@ -63,6 +64,20 @@ class Mechanism:
     partition: Partition
     source: SourceName = "seeded"
     bounds: tuple[float, ...] | None = None  # C_h of this step, where they adapt; None: those of the first step
+
+    def __post_init__(self) -> None:
+        """Refuse cohorts that the accounting of the noise does not assume."""
+        noise, cyclic = self.privacy.noise, self.participation.sampling == "cyclic"
+        if noise.separation > 1 and not cyclic:
+            raise PrivacyError(
+                f"privacy.noise.name={noise.name} needs users who take part in every {noise.separation}th step at most "
+                f"(participation.sampling=cyclic), not {self.participation.sampling} cohorts."
+            )
+        if cyclic and isinstance(noise, IndependentNoise):
+            raise PrivacyError(
+                f"participation.sampling=cyclic has no use with independent noise (privacy.noise.name={noise.name}): "
+                "it would cost more. Use poisson cohorts, or privacy.noise.name=correlated."
+            )
 
     @cached_property
     def population(self) -> int:
@@ -90,8 +105,26 @@ class Mechanism:
         """W, the public total of all users' weights."""
         return self.participation.weight_total or float(self.population)
 
-    def draw_cohort(self, users: int, rng: Randomness) -> npt.NDArray[np.int64]:
-        """Return who takes part, among users 0 to users - 1; raise where the accounting assumes something else."""
+    def groups(self, users: Iterable[str], seed: int) -> UserGroups | None:
+        """Return the groups of users that have their turn one after another; None where all may always take part."""
+        if self.participation.sampling != "cyclic":
+            return None
+        return UserGroups.of(users, self.privacy.noise.separation, seed)
+
+    def draw_cohort(
+        self, users: int, rng: Randomness, *, t: int = 0, groups: UserGroups | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Return who takes part in step t, among users 0 to users - 1 and their groups, if there are any.
+
+        Raise PrivacyError where the accounting assumes something else.
+        """
+        if self.participation.sampling == "cyclic":
+            if groups is None or groups.groups != self.privacy.noise.separation:
+                raise PrivacyError(f"Cyclic cohorts need users in {self.privacy.noise.separation} groups.")
+            eligible = groups.eligible(t)
+            return eligible[
+                poisson_cohort(len(eligible), self.privacy.noise.participation_prob(self.sampling_prob), rng)
+            ]
         if self.participation.sampling == "fixed" and users < self.population:
             raise PrivacyError(  # without their number, which is private
                 f"The store has fewer users than participation.population={self.population}, so cohorts of "
@@ -181,6 +214,11 @@ class Mechanism:
             for delta in (self.privacy.target_delta, budget.target_delta if budget is not None else None):
                 if delta is not None:
                     require_small_delta(delta, self.population, self.privacy.accept)
+
+    @property
+    def may_restart(self) -> bool:
+        """Whether a step may be released again, with another cohort, by noise that forgets the steps before."""
+        return self.source == "secure" and self.privacy.noise.restarts
 
     def spent(self, releases: int) -> Spent:
         """Return what this many releases cost; raise where there is no guarantee."""
@@ -307,12 +345,15 @@ class Mechanism:
     def average_noise_stds(self) -> tuple[float, ...]:
         """The standard deviation of the noise on the average, for every tensor: public, for the server optimizer."""
         tensors = zip(self.noise_stds, self.partition.tensor_layers, strict=False)  # without counts
-        return tuple(std * self.units[layer] / self.divisor for std, layer in tensors)
+        spread = self.privacy.noise.spread
+        return tuple(std * spread * self.units[layer] / self.divisor for std, layer in tensors)
 
     def require_range(self, users: int) -> int:
         """Return the most units that one user may add to a coordinate without any sum wrapping around, or raise."""
-        noise = _NOISE_TAIL * max(self.noise_stds)
-        if self.source == "secure" and any(not 2**10 <= std <= 2**57 for std in self.noise_stds if std):
+        noise = _NOISE_TAIL * max(self.noise_stds) * self.privacy.noise.spread
+        drawn = [self.privacy.noise.drawn_std(std) for std in self.noise_stds if std]
+        exact = self.source == "secure" or not isinstance(self.privacy.noise, IndependentNoise)
+        if exact and any(not 2**10 <= std <= 2**57 for std in drawn):
             raise PrivacyError("This noise cannot be drawn exactly on the grid of the sums. Use another sigma_dp.")
         room = 2**_SUM_BITS - math.ceil(noise)
         if room < max(users, 1) * 2**FRACTION_BITS and self.clip_norms is not None:
@@ -321,6 +362,11 @@ class Mechanism:
                 "participation.cohort_size or privacy.sigma_dp."
             )
         return int(max(room, 0) // max(users, 1))
+
+
+def cohorts_for(noise: AnyNoise | None, sampling: Sampling) -> Sampling:
+    """Return how cohorts are drawn where nothing else than the default was asked for: as the noise needs it."""
+    return "cyclic" if sampling == "poisson" and noise is not None and noise.separation > 1 else sampling
 
 
 def plain_mechanism(

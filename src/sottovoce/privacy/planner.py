@@ -21,6 +21,7 @@ from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.privacy.acceptance import Acceptance
 from sottovoce.privacy.accounting import Floats, pld, rdp, require_delta
 from sottovoce.privacy.mechanism import plain_mechanism
+from sottovoce.privacy.noise import NoiseMechanism
 from sottovoce.privacy.privacy_options import Sampling
 from sottovoce.privacy.target_delta import ACCEPT_LARGE_DELTA, require_small_delta, too_large
 from sottovoce.processes import Progress, no_progress
@@ -48,6 +49,7 @@ class Plan:
     epsilon: float | None
     target_delta: float = 1e-9
     sampling: Sampling = "poisson"
+    noise: NoiseMechanism | None = None  # None: independent
     accepted: tuple[Acceptance, ...] = ()
 
     def __post_init__(self) -> None:
@@ -73,7 +75,7 @@ def epsilon_of(plan: Plan, accounting: Accounting) -> float:
     population, cohort, sigma_dp, steps = plan.population, plan.cohort_size, plan.sigma_dp, plan.central_steps
     if population is None or cohort is None or sigma_dp is None or steps is None:
         raise ConfigError("Expected population, cohort_size, sigma_dp and central_steps.")
-    spent = plain_mechanism(sigma_dp, cohort, population, plan.sampling).spent(steps)
+    spent = plain_mechanism(sigma_dp, cohort, population, plan.sampling, noise=plan.noise).spent(steps)
     if accounting == "rdp":
         return rdp(spent, plan.target_delta).epsilon
     found = pld(spent, plan.target_delta)
@@ -105,7 +107,7 @@ def solve(plan: Plan, accounting: Accounting) -> Plan:
 def _range(plan: Plan, unknown: str) -> tuple[float, float]:
     low, high = _RANGES[unknown]
     if unknown == "population" and plan.cohort_size is not None:
-        low = max(low, math.ceil(plan.cohort_size))
+        low = max(low, math.ceil(plan.cohort_size * (1 if plan.noise is None else plan.noise.separation)))
     if unknown == "population" and "large_delta" not in plan.accepted:
         high = min(high, math.ceil(1 / plan.target_delta) - 1)
         if too_large(plan.target_delta, high):  # 1 / delta was rounded up
@@ -116,7 +118,7 @@ def _range(plan: Plan, unknown: str) -> tuple[float, float]:
                 "delta."
             )
     if unknown == "cohort_size" and plan.population is not None:
-        high = float(plan.population)
+        high = float(plan.population // (1 if plan.noise is None else plan.noise.separation))
     return low, high
 
 
@@ -174,7 +176,9 @@ def epsilon_grid(plan: Plan, progress: Progress = no_progress) -> tuple[Floats, 
             if "large_delta" not in plan.accepted and too_large(plan.target_delta, population):
                 continue
             if cohort <= population and plan.sigma_dp is not None and plan.central_steps is not None:
-                mechanism = plain_mechanism(plan.sigma_dp, float(cohort), int(population), plan.sampling)
+                mechanism = plain_mechanism(
+                    plan.sigma_dp, float(cohort), int(population), plan.sampling, noise=plan.noise
+                )
                 spent = mechanism.spent(plan.central_steps)
                 epsilons[row, column] = rdp(spent, plan.target_delta).epsilon
         progress("epsilons", row + 1, _GRID)

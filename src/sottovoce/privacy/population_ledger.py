@@ -210,15 +210,23 @@ class PopulationLedger:
             )
 
     def charge(
-        self, run: RunCharges, releases: Iterable[tuple[int, str]], require: Callable[[Spent], None] | None = None
+        self,
+        run: RunCharges,
+        releases: Iterable[tuple[int, str]],
+        require: Callable[[Spent], None] | None = None,
+        *,
+        first: bool = False,
     ) -> None:
         """Charge releases of a run, except those that it, or a copy of it, has charged before.
 
-        `require` is called with what all runs on these users will have spent. If it raises, nothing is charged.
+        `require` is called with what all runs on these users will have spent. If it raises, nothing is charged. With
+        `first`, neither is a release whose step has another one.
         """
         with self._locked():
             self._require_witnessed()
             new = {(step, aggregate) for step, aggregate in releases if aggregate not in self._known(run).of(step)}
+            if first and any(self._known(run).of(step) for step, _ in new):
+                raise PrivacyError("A copy of this run has just released the same step. Nothing was released.")
             if require is not None and new:
                 require(self._sum_with(run, new))
             if run.run not in self.runs:

@@ -21,6 +21,8 @@ def population_notes(participation: Participation, users: int) -> list[str]:
         draws = {
             "poisson": f"draws each of the {users:,} with probability q = S/K = {sampling_prob:.3g}, so about "
             f"{expected:.2g} per step",
+            "cyclic": f"draws each of the {users:,} in about {sampling_prob:.3g} of all steps, when it is the turn of "
+            f"their group, so about {expected:.2g} per step",
             "fixed": f"draws {cohort_size:g} of the {users:,} in every step",
             "everyone": f"takes all {users:,} in every step",
         }[participation.sampling]

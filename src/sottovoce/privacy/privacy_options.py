@@ -9,7 +9,7 @@ from sottovoce.privacy.acceptance import Acceptance
 from sottovoce.privacy.adaptive import AdaptiveClipping
 from sottovoce.privacy.noise import AnyNoise, Gaussian
 
-Sampling = Literal["poisson", "fixed", "everyone"]
+Sampling = Literal["poisson", "cyclic", "fixed", "everyone"]
 ClippingName = Literal["none", "global", "uniform", "dim", "weighted", "adaptive", "adaptive_global"]
 RuleName = Literal["clip", "normalize"]
 SourceName = Literal["seeded", "secure"]
@@ -24,7 +24,9 @@ class Participation(BaseModel):
     population: int | None = Field(None, ge=1, description="K, the public number of users")
     cohort_size: float = Field(1024, gt=0, allow_inf_nan=False, description="S, the expected number of users in a step")
     sampling: Sampling = Field(
-        "poisson", description="poisson: each user with probability S/K; fixed: S users; everyone: all in every step"
+        "poisson",
+        description="poisson: each user with probability S/K; cyclic: the same, but b groups of users take turns, for "
+        "correlated noise; fixed: S users; everyone: all in every step",
     )
     weight: Literal["one", "utterances", "seconds"] = Field("one", description="what a user counts by")
     weight_bound: float = Field(1.0, ge=1e-12, le=1e12, description="the most that a user counts")

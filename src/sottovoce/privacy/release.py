@@ -53,17 +53,22 @@ def release(t: int, total: Tensor, cohort_weight: int, *, noise: DrawnNoise, led
     After a kill, a step may be repeated with a different sum. Seeded noise that was already released on the first sum
     must not be used on the second: their difference would be free of noise. The ledger then refuses the draw, and this
     process draws the noise again from other streams. Noise with a memory accounts for the whole run at once, so a
-    second release of one step is refused.
+    second release of one step is refused, unless its cohort is another one (secure randomness) and the noise can start
+    afresh.
     """
     mechanism = noise.mechanism
     mechanism.shrink_(total, cohort_weight)
     signal_norms = mechanism.average_norms(total) if mechanism.diagnostics else None
     noise.add_to_(total, t)
-    if noise.request.state.vectors and ledger is not None and ledger.repeats(t, _digest(total)):
-        raise PrivacyError(
-            f"Step {t} was released before a kill, and noise with a memory cannot be drawn again. Start a new run."
-        )
-    while ledger is not None and not ledger.charge(t, noise.request.attempt, _digest(total)):
+    first = bool(noise.request.state.vectors)  # nobody may have released this step before
+    if first and ledger is not None and ledger.repeats(t, _digest(total)):
+        if not mechanism.may_restart:
+            raise PrivacyError(
+                f"Step {t} was released before a kill, and noise with a memory cannot be drawn again. Start a new run."
+            )
+        first, noise = False, noise.start_afresh_(total)
+        noise.add_to_(total, t)
+    while ledger is not None and not ledger.charge(t, noise.request.attempt, _digest(total), first=first):
         noise = noise.take_back_(total)
         noise.add_to_(total, t)
 

@@ -112,13 +112,21 @@ def _moments(event: Event, orders: list[float]) -> Floats:
     if event.adjacency == REPLACE:
         return np.minimum([_symmetric_moment(z, q, order) for order in orders], unsampled)
     with np.errstate(all="ignore"):
-        found = np.asarray(_opacus_rdp().compute_rdp(q=q, noise_multiplier=z, steps=1, orders=orders), dtype=np.float64)
+        found = np.array([_opacus_moment(z, q, order) for order in orders], dtype=np.float64)
     # A moment is a logarithm near 0, divided by order - 1: its rounding error grows toward order 1, and with its
     # terms. opacus also leaves out terms below 1e-13. So a moment that is nearly 0 may come out below 0.
     rounding = 2.0**-42 * (1 + grid**2 / (2 * z**2)) / (grid - 1)
     found = np.where(np.isfinite(found) & (found >= -rounding), found, np.inf)  # to leave out an order is safe
     bound = np.maximum(found, 0.0) * (1 + 1e-9) + rounding
     return np.where(np.isfinite(found), np.minimum(bound, unsampled), np.inf)
+
+
+def _opacus_moment(z: float, q: float, order: float) -> float:
+    """Return a moment by opacus; inf where its alternating series loses so many digits that it gives up."""
+    try:
+        return float(_opacus_rdp().compute_rdp(q=q, noise_multiplier=z, steps=1, orders=[order])[0])
+    except ValueError:
+        return math.inf
 
 
 @cache

@@ -10,7 +10,6 @@ Guarantees:
 - A second draw for a step, its next attempt, has other streams.
 """
 
-import itertools
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +23,7 @@ from sottovoce.errors import PrivacyError
 from sottovoce.memory import parts
 from sottovoce.privacy.mechanism import Mechanism
 from sottovoce.privacy.noise import IndependentNoise, NoiseMechanism, NoiseState
+from sottovoce.privacy.noise.base import ranges_by_std
 
 PIECE = 1 << 18  # coordinates of one random stream
 
@@ -86,13 +86,7 @@ class NoiseRequest:
 
     @cached_property
     def _runs(self) -> list[tuple[int, int, float]]:
-        """Ranges of neighbouring tensors with the same standard deviation."""
-        runs, end = [], 0
-        tensors = zip(self.mechanism.noise_stds, self.mechanism.summed.tensor_sizes, strict=True)
-        for std, members in itertools.groupby(tensors, key=lambda tensor: tensor[0]):
-            begin, end = end, end + sum(size for _, size in members)
-            runs.append((begin, end, std))
-        return runs
+        return ranges_by_std(self.mechanism.noise_stds, self.mechanism.summed.tensor_sizes)
 
 
 @dataclass
@@ -135,6 +129,12 @@ class DrawnNoise:
         self._add_(total, -1)
         self._vector = torch.empty(0, dtype=torch.int64)
         return draw_noise(replace(self.request, attempt=self.request.attempt + 1))
+
+    def start_afresh_(self, total: Tensor) -> "DrawnNoise":
+        """Subtract the noise from the sum it was added to; return noise without a memory of the steps before."""
+        state = self.mechanism.privacy.noise.start(self._vector)
+        self._add_(total, -1)
+        return draw_noise(replace(self.request, state=state))
 
     def _add_(self, total: Tensor, sign: int) -> None:
         if not self.request.size:

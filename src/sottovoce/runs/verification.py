@@ -46,7 +46,7 @@ _DERIVED = (
         "sensitivity",
         "z",
     ),
-    *("noise", "sampler_epsilon", "parameters", "noise_mechanism", "accepted", "adaptive"),
+    *("noise", "sampler_epsilon", "parameters", "accepted", "adaptive"),
 )
 
 
@@ -105,6 +105,11 @@ def _verify_configuration(account: Account, checkpoint: Path) -> None:
             f"{run / RunConfig.FILE} is not valid in this version. Verify with the one that wrote it."
         ) from None
     header = content.header
+    if not mechanism.privacy.noise.stands_for(header.noise_mechanism):
+        raise PrivacyError(
+            f"{path}: the header says noise_mechanism={header.noise_mechanism}; the configuration gives "
+            f"{mechanism.privacy.noise.complete()}."
+        )
     derived = LedgerHeader.of(mechanism, unit="", seed_model="", config_hash="")
     for key in _DERIVED:
         stated, value = getattr(header, key), getattr(derived, key)

@@ -14,11 +14,12 @@ is shared among all processes. Both happen in a thread while users train, so all
 torch's own generators belong to the training.
 
 The state is secret: whoever knows it may subtract the noise. It is stored apart from the model, in a file that only its
-owner can read.
+owner can read. What can be computed from it may be kept in memory beside it, and is never stored.
 """
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
@@ -42,6 +43,7 @@ class NoiseState:
     """The memory of a noise mechanism from one release to the next: named vectors. Empty for independent noise."""
 
     vectors: Mapping[str, Tensor] = field(default_factory=dict)
+    kept: Sequence[Tensor] = ()  # what would take long to compute from the vectors again; it is in memory only
 
 
 class NoiseMechanism(BaseModel):
@@ -54,6 +56,46 @@ class NoiseMechanism(BaseModel):
     def start(self, theta: Tensor) -> NoiseState:  # noqa: ARG002 - for mechanisms with a state
         """Return the state before the first release; `theta` has the size and the device."""
         return NoiseState()
+
+    def complete(self) -> NoiseMechanism:
+        """Return the options with everything that is computed from them and decides on the noise, for the ledger."""
+        return self
+
+    def stands_for(self, completed: NoiseMechanism) -> bool:
+        """Return whether options that are complete may be what these stand for."""
+        return completed == self.complete()
+
+    @property
+    def separation(self) -> int:
+        """The steps from one participation of a user to the next, at least, that `spent` assumes."""
+        return 1
+
+    def participation_prob(self, sampling_prob: float) -> float:
+        """Return the probability that a user takes part in a step in which it may; `sampling_prob` is S / K."""
+        return sampling_prob
+
+    @property
+    def restarts(self) -> bool:
+        """Whether noise with a memory may forget it at any step, for one more event like that of a first release."""
+        return False
+
+    @property
+    def spread(self) -> float:
+        """The largest standard deviation of the noise of one release, over the one that counts for privacy."""
+        return 1.0
+
+    def drawn_std(self, std: float) -> float:
+        """Return the standard deviation of the numbers that are drawn; `std` is the one that counts for privacy."""
+        return std
+
+    def kept_vectors(self, parameters: int) -> int:  # noqa: ARG002 - for mechanisms that keep some
+        """Return how many vectors of this many integers are kept in memory beside the state."""
+        return 0
+
+    @property
+    def description(self) -> str:
+        """The noise, in words, for the privacy statement."""
+        return self.name.capitalize()
 
     @abstractmethod
     def add_(
@@ -73,6 +115,15 @@ class NoiseMechanism(BaseModel):
     @abstractmethod
     def spent(self, z: float, sampling_prob: float, adjacency: Adjacency, releases: int) -> Counts:
         """Return the events that this many releases amount to; `z` is the noise multiplier of one release alone."""
+
+
+def ranges_by_std(stds: Sequence[float], sizes: Sequence[int]) -> list[tuple[int, int, float]]:
+    """Return ranges of neighbouring tensors with the same standard deviation: where they begin and end, and the std."""
+    ranges, end = [], 0
+    for std, members in itertools.groupby(zip(stds, sizes, strict=True), key=lambda tensor: tensor[0]):
+        begin, end = end, end + sum(size for _, size in members)
+        ranges.append((begin, end, std))
+    return ranges
 
 
 _CHUNK = 1 << 18  # coordinates drawn at a time: memory does not grow with the model

@@ -37,7 +37,7 @@ class Gaussian(IndependentNoise):
     def draw(self, std: float, size: int, rng: Randomness) -> npt.NDArray[np.int64]:
         """Return integers: exact draws of the discrete Gaussian, or rounded float64 draws of a seeded stream."""
         if isinstance(rng, SecureRandomness):
-            return discrete_gaussian(std, size)
+            return discrete_gaussian(std, size, rng.octets)
         noise = np.empty(size, np.int64)
         for start in range(0, size, _CHUNK):
             chunk = noise[start : start + _CHUNK]
