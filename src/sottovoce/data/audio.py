@@ -144,6 +144,8 @@ def _read_blocks(file: soundfile.SoundFile, wanted: int | None) -> Samples:
             break
         blocks.append(block)
         left = None if left is None else left - len(block)
+    if len(blocks) == 1:
+        return blocks[0]
     return np.concatenate(blocks) if blocks else np.zeros((0, file.channels), dtype=np.float32)
 
 

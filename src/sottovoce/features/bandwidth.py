@@ -27,8 +27,8 @@ class BandRange(NamedTuple):
 
 
 # The measurement, in points of the spectrum (31.25 Hz each). Chosen on AN4, AudioMNIST and LibriSpeech.
-_POINTS = 512
-_HOP = 512
+_POINTS = 512  # of a frame; the next one follows it
+_WINDOW = (32768 * np.hanning(_POINTS)).astype(np.float32)
 _BLOCK_FRAMES = 4096  # at a time, to bound the memory
 _BELOW = (9, 2)  # the band below an edge
 _ABOVE = 4  # where the rest above an edge begins
@@ -73,11 +73,10 @@ def _mean_spectrum(samples: Samples) -> npt.NDArray[np.float64]:
     """Return the mean power spectrum, on the 16-bit scale."""
     if len(samples) < _POINTS:
         samples = np.pad(samples, (0, _POINTS - len(samples)))
-    frames = np.lib.stride_tricks.sliding_window_view(samples, _POINTS)[::_HOP]
-    window = (32768 * np.hanning(_POINTS)).astype(np.float32)
+    frames = samples[: len(samples) // _POINTS * _POINTS].reshape(-1, _POINTS)
     total = np.zeros(_POINTS // 2 + 1)
     for first in range(0, len(frames), _BLOCK_FRAMES):
-        spectra = np.fft.rfft(frames[first : first + _BLOCK_FRAMES] * window, axis=1)
+        spectra = np.fft.rfft(frames[first : first + _BLOCK_FRAMES] * _WINDOW, axis=1)
         total += (spectra.real**2 + spectra.imag**2).sum(axis=0, dtype=np.float64)
     return total / len(frames)
 
