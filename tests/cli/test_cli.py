@@ -223,7 +223,7 @@ def test_a_part_can_be_split_again(sotto, make_table, tmp_path):
     [
         ("participation.cohort_size=abc", "expected a number."),
         ("participation.population=1.5", "expected a whole number."),
-        ("participation.sampling=foo", "expected 'poisson', 'fixed' or 'everyone'."),
+        ("participation.sampling=foo", "expected 'poisson', 'cyclic', 'fixed' or 'everyone'."),
         ("privacy.clip_norm=-1", "expected at least 1e-30."),
         ("users.iid=7", "expected true or false."),
         ("batching=7", "expected keys and values."),

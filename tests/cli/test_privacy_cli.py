@@ -140,4 +140,4 @@ def test_correlated_noise_is_planned_and_accounted_for_by_its_bands(sotto):
     found = sotto("privacy", "epsilon", *sizes, *asked, "--json").document
     assert found["rdp"]["epsilon"] == pytest.approx(8, rel=1e-3)
     assert found["participation_prob"] == pytest.approx(0.2)
-    assert "like independent" in sotto(*plan).stdout
+    assert "independent" in sotto(*plan).stdout

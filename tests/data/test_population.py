@@ -50,7 +50,7 @@ def test_five_percent_lie_inside_ten():
 
 @pytest.mark.parametrize("fraction", ["0", "1", "-0.1", "2", "ten", "1/0", ""])
 def test_an_impossible_fraction_is_refused(fraction):
-    with pytest.raises(ConfigError, match="Expected"):
+    with pytest.raises(ConfigError, match="expected a fraction"):
         split_by_fraction(["a", "b", "c"], fraction, 0)
 
 

@@ -164,7 +164,7 @@ def test_evaluation_by_beam_search_says_how_it_decoded(model, make_store, tmp_pa
     ("options", "says"),
     [
         (["--lm", "lm.arpa"], "needs --decoder beam"),
-        (["--decoder", "bean"], "--decoder bean: expected 'greedy' or 'beam'"),
+        (["--decoder", "bean"], "'bean' is not one of 'greedy', 'beam'"),
         (["--decoder", "beam", "--lm", "absent.arpa"], "There is no language model at absent.arpa"),
         (["--decoder", "beam", "--lm", "words.txt"], "is no language model"),
         (["--decoder", "beam", "--lm", "cut.arpa"], "not a language model that KenLM can read"),

@@ -377,7 +377,7 @@ def test_a_run_starts_from_a_seed_model(command, tmp_path, make_store):
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert "trained on other speakers" in ledger_of(tmp_path / "next")[0]["seed_model"]
-    failed = run([*command("other", "model.width=24"), "--seed-model", str(tmp_path / "seed")])
+    failed = run([*command("wider", "model.width=24"), "--seed-model", str(tmp_path / "seed")])
     assert "has another shape than model.* of the preset" in error_line(failed)
 
 

@@ -82,7 +82,15 @@ def test_only_the_owner_can_read_what_is_private(folder, name):
 
 
 def test_the_public_keys_are_functions_of_releases_and_public_numbers():
-    assert set(PUBLIC_METRICS) == {"step", "guarantee", "central_lr", "epsilon", "server_norm", "trust_ratios"}
+    assert set(PUBLIC_METRICS) == {
+        "step",
+        "guarantee",
+        "central_lr",
+        "epsilon",
+        "server_norm",
+        "trust_ratios",
+        "clip_norms",
+    }
 
 
 @pytest.mark.parametrize("name", ["seeded", "secure"])

@@ -144,11 +144,18 @@ def interval_note(results: Sequence[RowResult]) -> str:
     )
 
 
-EPSILON_NOTE = (
-    "Epsilon is for all audio of one user, at privacy.target_delta (1e-9 unless set), of each seed alone, beyond what "
-    f"the seed model reveals; the noise is seeded: a simulation. An epsilon above {PROTECTS_NOBODY:g} protects nobody. "
-    "Claimed: the same noise at other sizes, at which nothing was trained."
-)
+def epsilon_note(results: Iterable[RowResult]) -> str:
+    """Return what the epsilons of rows are; nothing where there are none."""
+    private = [result for result in results if result.epsilon.tightest is not None or result.claims]
+    if not private:
+        return ""
+    secure = all(result.config.randomness.source == "secure" for result in private)
+    noise = "cohorts and noise are secure: it was spent" if secure else "the noise is seeded: a simulation"
+    return (
+        "Epsilon is for all audio of one user, at privacy.target_delta (1e-9 unless set), of each seed alone, beyond "
+        f"what the seed model reveals; {noise}. An epsilon above {PROTECTS_NOBODY:g} protects nobody. Claimed: the "
+        "same noise at other sizes, at which nothing was trained."
+    )
 
 
 def printed_claims(size: Size) -> list[PaperRow]:

@@ -162,9 +162,9 @@ def print_results(run: "BenchRun", shown: "Sequence[RowResult]") -> None:
     """Print our results beside the paper's."""
     from sottovoce.bench.result_tables import (
         EFFECT_HEADER,
-        EPSILON_NOTE,
         HEADER,
         effect_table,
+        epsilon_note,
         footnotes,
         interval_note,
         table,
@@ -183,8 +183,8 @@ def print_results(run: "BenchRun", shown: "Sequence[RowResult]") -> None:
         title = "effects of the paper, in its direction where positive" if bench.in_paper else "effects"
         print_table(title, list(EFFECT_HEADER), effect_table(effects))
     note("Ours and the paper's WERs are of different models on different data: compare the order of the rows.")
-    if any(result.epsilon.tightest is not None or result.claims for result in shown):
-        note(EPSILON_NOTE)
+    if explained := epsilon_note(shown):
+        note(explained)
     _print_paper(size, shown)
     note(bench.stated_finding)
     if size.note:

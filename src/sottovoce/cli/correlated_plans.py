@@ -23,16 +23,17 @@ def print_correlated_plans(
         solved = {"solved_for": given.unknown, "accounting": accounting, "noise": "correlated", "strategy": strategy}
         print_json(solved | {"plans": [_document(one) for one in found]})
         return
-    header = ["bands b", "K", "S", "T", "epsilon", "privacy.sigma_dp", "like independent", "noise", "of one step"]
+    header = ["b", "K", "S", "T", "epsilon", "sigma_dp", "independent", "noise", "a step"]
     first = found[0]
     rows = [[*_sizes(one), _short(one.like), _share(one, first), f"{one.spread:.3g}"] for one in found]
     print_table(
         f"Correlated noise ({strategy}), epsilon at delta {given.target_delta:g} by {accounting.upper()}", header, rows
     )
     note(
-        "like independent: the sigma_dp of independent noise with the same error of prefix sums; noise: that, over the "
-        "first row; of one step: the std of one release over privacy.sigma_dp. Set privacy.noise.name=correlated, "
-        "privacy.noise.bands, privacy.noise.steps, privacy.sigma_dp and participation.sampling=cyclic."
+        "b: the number of bands; independent: the sigma_dp of independent noise with the same error of prefix sums; "
+        "noise: that, over the first row; a step: the std of one release over sigma_dp. To use it, set "
+        "privacy.noise.name=correlated, privacy.noise.bands, privacy.noise.steps, privacy.sigma_dp and "
+        "participation.sampling=cyclic."
     )
 
 
@@ -41,13 +42,20 @@ def _sizes(one: "CorrelatedPlan") -> list[str]:
 
     plan = one.plan
     sizes = [f"{plan.population:,}", f"{plan.cohort_size:,g}", f"{plan.central_steps:,}"]
-    return [str(one.bands), *sizes, short_exponents(rounded_up(one.epsilon, 4)), _short(plan.sigma_dp or 0.0)]
+    return [str(one.bands), *sizes, short_exponents(rounded_up(one.epsilon, 4)), _enough(plan.sigma_dp)]
+
+
+def _enough(sigma_dp: float | None) -> str:
+    """Return a sigma_dp that may be copied: rounded up."""
+    from sottovoce.privacy.accounting import rounded_up, short_exponents
+
+    return short_exponents(rounded_up(sigma_dp or 0.0, 3))
 
 
 def _short(value: float) -> str:
     from sottovoce.privacy.accounting import short_number
 
-    return short_number(value, 4)
+    return short_number(value, 3)
 
 
 def _share(one: "CorrelatedPlan", first: "CorrelatedPlan") -> str:

@@ -34,7 +34,10 @@ CohortSize = Annotated[float, typer.Option(help="S, the expected number of users
 Population = Annotated[int, typer.Option(help="K, the number of users.")]
 CentralSteps = Annotated[int, typer.Option(help="T, the number of releases.", min=0)]
 TargetDelta = Annotated[float, typer.Option(help="The delta of (epsilon, delta).")]
-Sampling = Annotated[Literal["poisson", "cyclic", "fixed", "everyone"], typer.Option(help="How cohorts are drawn.")]
+Sampling = Annotated[
+    Literal["poisson", "cyclic", "fixed", "everyone"],
+    typer.Option(metavar="KIND", help="How cohorts are drawn: poisson, cyclic, fixed or everyone."),
+]
 NoiseName = Annotated[
     Literal["gaussian", "correlated"],
     typer.Option(help="correlated: later steps take part of the noise back; cohorts are then cyclic."),

@@ -85,11 +85,11 @@ def privacy_utility_section(groups: Sequence[RunGroup]) -> Section:
     rows = [row for run in all_runs(groups) for row in _privacy_rows(run)]
     table = CsvTable("wer-over-epsilon", ["run", "S", "K", "epsilon", "measured", "wer_dev", "wer_test"], rows)
     title = "WER against privacy"
+    if len(groups) == 1 and not groups[0].first.claims:
+        return Section("privacy-utility", title, [], [table])
     if not private:
         text = "No run on this page has both a privacy guarantee and a WER, so there is nothing to compare."
         return Section("privacy-utility", title, [Paragraph(text)], [table])
-    if len(groups) == 1 and not groups[0].first.claims:
-        return Section("privacy-utility", title, [], [table])
 
     def draw(axes: Axes) -> None:
         _draw_privacy(axes, shown, set_name)
