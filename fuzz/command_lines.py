@@ -3,11 +3,12 @@
 Paths are relative to the folder `out`, in which commands run; inputs lie in `../in`.
 """
 
-import types
 import typing
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import click
 
 from fuzz.inputs import CENTRAL, FEDERATED
 from sottovoce.cli.command_line import command_line
@@ -108,7 +109,8 @@ NEVER = (
     "privacy audit",
     "privacy neighbours",
     "privacy table",
-)  # minutes each, on inputs that other commands read, too
+    *(f"deploy {name}" for name in ("keys", "server", "client", "status", "demo")),
+)  # minutes each, on inputs that other commands read, too; those of deployments wait for others, or make keys
 OUTPUTS = ("out", "run", "figure", "results", "to", "plot", "report", "wandb", "work", "ledger", "corpora", "export")
 
 NUMBERS = (
@@ -137,6 +139,7 @@ TEXTS = (
         "\x1b]0;t\x07",
         "a\nb",
         "é",
+        "\udcff",  # how Python has an argument that is not UTF-8
         "\u202etxt",
         "=1+1",
         "-",
@@ -169,6 +172,7 @@ PATHS = (
         ".",
         "nothing",
         "nothing/inside",
+        "\udcff",
         "z" * 300,
         "\x1b[31mx",
         "a\nb",
@@ -205,6 +209,7 @@ NEW_PATHS = (
     ".",
     "",
     "nothing/inside/it.png",
+    "\udcff.png",
     "z" * 300,
     "\x1b[31mx.png",
 )
@@ -311,10 +316,12 @@ def _option(parameter: Any) -> list[str]:
 
 
 def _kind(parameter: Any) -> Any:
-    kind = parameter.type_descriptor.annotation
-    if typing.get_origin(kind) in (list, typing.Union, types.UnionType):
-        kind = next(inner for inner in typing.get_args(kind) if inner is not type(None))
-    return kind
+    """Return the Python type of a parameter's values: a number, bool, Path, choices as a Literal, or else text."""
+    kinds = {click.types.IntParamType: int, click.types.FloatParamType: float, click.types.BoolParamType: bool}
+    kinds |= {click.Path: Path, click.File: Path}
+    if isinstance(parameter.type, click.Choice):
+        return typing.Literal[tuple(map(str, parameter.type.choices))]
+    return next((kind for click_kind, kind in kinds.items() if isinstance(parameter.type, click_kind)), str)
 
 
 def _value(parameter: Any, random: Random) -> str:

@@ -303,13 +303,14 @@ def _get_past_sums(path: Path, random: Random) -> None:
         return
     for info in companions(path):
         document = json.loads(info.read_bytes())
-        document.pop("sizes", None)
-        info.write_text(json.dumps(document))
+        if isinstance(document, dict):
+            document.pop("sizes", None)
+            info.write_text(json.dumps(document))
     if path.name in ("ledger.jsonl", "population.jsonl"):
         head, lines = "0" * 64, []
         for line in path.read_bytes().splitlines():
             document = json.loads(line)
-            if "previous" in document:
+            if isinstance(document, dict) and "previous" in document:
                 document["previous"] = head
             lines.append(json.dumps(document, ensure_ascii=False).encode())
             head = hashlib.sha256(lines[-1]).hexdigest()

@@ -1,16 +1,12 @@
 """Running one case after another in a fork of a process that has loaded everything, and judging each.
 
-**Confinement.** A case runs in a folder of its own below one temporary folder, as an unprivileged user and without a
-network where the fuzzer is root, with limits on memory, file sizes and processor time. Every path that it is given lies
-inside that folder. So nothing that a command does by mistake reaches anything else.
+A fork costs tens of milliseconds where an interpreter of its own would cost seconds. A share of the cases gets one all
+the same: what a command does while it starts and ends, and under a memory limit from the start, shows only there.
 """
 
 import contextlib
-import ctypes
-import gc
 import itertools
 import os
-import resource
 import select
 import shutil
 import signal
@@ -21,16 +17,33 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import NoReturn
 
 from fuzz.chosen import Chosen
 from fuzz.command_lines import LONG, OUTPUTS, commands, good, hostile, possible
+from fuzz.confinement import (
+    CPU_SECONDS,
+    LITTLE_MEMORY,
+    MEMORY,
+    NOBODY,
+    SOURCES,
+    confine,
+    ends,
+    enter_room,
+    fresh_processes_start,
+    memory_in_use,
+)
 from fuzz.damage import companions, damage
 
-NOBODY = 65534
-CPU_SECONDS, WALL_SECONDS, GRACE_SECONDS = 60, 240, 30
-LARGEST_FILE = 1 << 28
-MEMORY = 16 << 30
-_CLONE_NEWNET = 0x40000000
+IDLE_SECONDS, GRACE_SECONDS = 120, 30  # without work, after which a case hangs
+LONG_SECONDS = 25  # of work, after which a training is asked to end
+WAITING_SECONDS = 4  # without work, after which a command that says it waits is asked to end
+# How `sotto watch` and `sotto report --follow` say so.
+WAITING = ("has not started", "is starting", '"not started"', '"starting"', "Waiting for ")
+FRESH, FRESH_FAULTS = 0.02, 0.3  # of all cases, and of faults that matter most while a process starts
+LEAST_MEMORY, MOST_MEMORY = 900 << 20, 2200 << 20  # of a fresh process with little memory
+# The environments of fresh processes: the usual one, and one whose streams know ASCII alone.
+ENVIRONMENTS: tuple[dict[str, str], ...] = ({}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"})
 COPIED = ("older", "private", "central")  # inputs that a command may change: it gets copies in its own folder
 # What commands add beside their inputs, as documented: a page in a run, the ledger of a store's users, locks.
 ADDED = ("report.html", "report_files", ".privacy", "privacy.json", ".lock")
@@ -51,6 +64,8 @@ class Outcome:
     number: int
     words: list[str]
     done: list[str]
+    kind: str = ""
+    fresh: bool = False
     code: int = 0
     seconds: float = 0.0
     findings: list[Finding] = field(default_factory=list)
@@ -64,6 +79,8 @@ class Runner:
         """Lay the inputs out, twice: cases work on one copy, and what they change is restored from the other."""
         self.folder, self._kept, self._seed = folder, folder.with_name(f"{folder.name}-kept"), chosen.seed
         self._known = commands()
+        enter_room(folder.parent)
+        self._starts_fresh = not chosen.quick and fresh_processes_start()
         for place in (self._kept, folder):
             place.mkdir()
             _lay_out(chosen.inputs, place)
@@ -73,17 +90,16 @@ class Runner:
     def run(self, number: int) -> Outcome:
         """Run a case: its seed and its number decide everything."""
         random = Random(f"{self._seed} {number}")
-        words, done, damaged, fault = self._plan(random)
-        outcome = Outcome(number, words, done)
+        outcome, damaged, fault = self._plan(number, random)
         before = self._state | {place: _state_of(self.folder / place) for place in damaged}
         began = time.monotonic()
-        pid = self._start(words, fault)
-        outcome.code, hung = self._wait(pid, words, fault, random)
-        outcome.seconds = time.monotonic() - began
+        pid = self._start(outcome, fault, random)
+        ended = self._wait(pid, outcome, fault, random)
+        outcome.code, outcome.seconds = ended.code, time.monotonic() - began
         if fault == "read-only":
             (self.folder / "out").chmod(0o755)
         after = _state(self.folder)
-        outcome.findings = self._judge(words, outcome.code, hung, fault, before, after)
+        outcome.findings = self._judge(outcome.words, ended, before, after)
         outcome.printed = "".join((self.folder / name).read_text(errors="replace") for name in ("stdout", "stderr"))
         self._restore(after)
         return outcome
@@ -111,19 +127,20 @@ class Runner:
                 os.lchown(target, NOBODY, NOBODY)
             self._state[place] = _state_of(target)
 
-    def _plan(self, random: Random) -> tuple[list[str], list[str], list[str], str]:
-        """Return the words, what was done, the files that were damaged, and the fault to inject."""
+    def _plan(self, number: int, random: Random) -> tuple[Outcome, list[str], str]:
+        """Return a case before it runs, the files that were damaged for it, and the fault to inject."""
         words = good(random, self._known, self._lines)
-        how, done, fault = random.random(), [], ""
+        how, done, kind, fault = random.random(), [], "damaged files", ""
         damaged: list[Path] = []
         if how < 0.40:
-            words = hostile(words, random, self._known)
+            words, kind = hostile(words, random, self._known), "command lines"
         elif how < 0.92:
             for path in random.sample(files := self._read_by(words), min(len(files), random.choice((1, 1, 1, 2)))):
                 damaged += [path, *companions(path)]
                 done.append(damage(path, random))
         else:
             fault = random.choice(("small files", "memory", "term", "read-only"))
+            kind = "faults"
             if fault == "read-only":
                 done.append("out is read-only")
             done.append(f"fault: {fault}")
@@ -131,7 +148,13 @@ class Runner:
             for path in damaged:
                 with contextlib.suppress(FileNotFoundError):
                     os.lchown(path, NOBODY, NOBODY)
-        return words, done, [os.path.relpath(path, self.folder) for path in damaged], fault
+        share = FRESH_FAULTS if fault in ("memory", "term") else FRESH
+        fresh = self._starts_fresh and random.random() < share
+        return (
+            Outcome(number, words, done, kind, fresh),
+            [os.path.relpath(path, self.folder) for path in damaged],
+            fault,
+        )
 
     def _read_by(self, words: list[str]) -> list[Path]:
         """Return the files that a command line names, and those in folders that it names."""
@@ -143,21 +166,20 @@ class Runner:
                     found += [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
         return sorted({file.resolve() for file in found if not file.is_symlink()})
 
-    def _start(self, words: list[str], fault: str) -> int:
+    def _start(self, outcome: Outcome, fault: str, random: Random) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
+        little = random.randrange(LEAST_MEMORY, MOST_MEMORY) if outcome.fresh else memory_in_use() + LITTLE_MEMORY
+        environment, as_module = random.choice(ENVIRONMENTS), random.random() < 0.5
         pid = os.fork()
         if pid:
             return pid
         code = 99
         try:
-            self._confine(fault)
-            from sottovoce.cli.main import run
-
-            sys.argv = ["sotto", *words]
-            run()
-        except SystemExit as leaving:
-            code = leaving.code if isinstance(leaving.code, int) else 1
+            confine(self.folder, fault, little if fault == "memory" else MEMORY)
+            if outcome.fresh:
+                _start_fresh(outcome.words, environment, as_module=as_module)
+            code = _run_here(outcome.words)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -166,44 +188,23 @@ class Runner:
                 sys.stderr.flush()
             os._exit(code & 0xFF)
 
-    def _confine(self, fault: str) -> None:
-        """Give up what a case must not have. Runs in its process."""
-        os.setsid()
-        out = self.folder / "out"
-        for number, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), number)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        sys.stdout = os.fdopen(1, "w", encoding="utf-8")
-        sys.stderr = os.fdopen(2, "w", encoding="utf-8")
-        _reopen_consoles()
-        os.environ.update(HOME=str(out), TMPDIR=str(out), COLUMNS="120")
-        os.chdir(out)
-        if fault == "read-only":
-            out.chmod(0o555)
-        for limit, value in (
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_CPU, CPU_SECONDS),
-            (resource.RLIMIT_FSIZE, 2_000 if fault == "small files" else LARGEST_FILE),
-            (resource.RLIMIT_AS, _memory_in_use() + (60 << 20) if fault == "memory" else MEMORY),
-        ):
-            resource.setrlimit(limit, (value, value))
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as Python has it
-        if os.geteuid() == 0:
-            ctypes.CDLL(None).unshare(_CLONE_NEWNET)
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-
-    def _wait(self, pid: int, words: list[str], fault: str, random: Random) -> tuple[int, bool]:
-        """Wait for a case; return its code, negative for a signal, and whether it had to be ended."""
+    def _wait(self, pid: int, outcome: Outcome, fault: str, random: Random) -> "_Ended":
+        """Wait for a case; end it where it does not end."""
         descriptor = os.pidfd_open(pid)
+        may_end = fault == "term"
         try:
-            if fault == "term" and not select.select([descriptor], [], [], random.uniform(0.01, 0.5))[0]:
+            seconds = random.uniform(0.01, 3.0 if outcome.fresh else 0.5)
+            if fault == "term" and not select.select([descriptor], [], [], seconds)[0]:
                 os.kill(pid, signal.SIGTERM)
-            hung = not _ends(descriptor, WALL_SECONDS)
-            if hung and any(word in LONG for word in words[:3]):  # it was at work: asked to end, it must
+            hung = not ends(descriptor, pid, WAITING_SECONDS)
+            if hung and self._says_it_waits():
                 os.kill(pid, signal.SIGTERM)
-                hung = not _ends(descriptor, GRACE_SECONDS)
+                may_end, hung = True, not ends(descriptor, pid, GRACE_SECONDS)
+            long = any(word in LONG for word in outcome.words[:3])
+            hung = hung and not ends(descriptor, pid, IDLE_SECONDS, LONG_SECONDS if long else CPU_SECONDS + 1)
+            if hung and long:  # it was at work: asked to end, it must
+                os.kill(pid, signal.SIGTERM)
+                hung = not ends(descriptor, pid, GRACE_SECONDS)
             if hung:
                 os.killpg(pid, signal.SIGKILL)
         finally:
@@ -211,18 +212,22 @@ class Runner:
         _, status = os.waitpid(pid, 0)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)  # workers that were left behind
-        return os.waitstatus_to_exitcode(status), hung
+        return _Ended(os.waitstatus_to_exitcode(status), hung, may_end)
 
-    def _judge(
-        self, words: list[str], code: int, hung: bool, fault: str, before: dict[str, str], after: dict[str, str]
-    ) -> list[Finding]:
+    def _says_it_waits(self) -> bool:
+        """Return whether the case has said that it waits for something to appear."""
+        printed = "".join((self.folder / name).read_text(errors="replace") for name in ("stdout", "stderr"))
+        return any(word in printed for word in WAITING)
+
+    def _judge(self, words: list[str], ended: "_Ended", before: dict[str, str], after: dict[str, str]) -> list[Finding]:
         findings = []
+        code, hung = ended.code, ended.hung
         printed = {
             name: (self.folder / name).read_bytes() for name in ("stdout", "stderr") if (self.folder / name).exists()
         }
         if hung or -code == signal.SIGXCPU:
             findings.append(Finding("hang", "no end"))
-        elif code < 0 and not (fault == "term" and -code == signal.SIGTERM):
+        elif code < 0 and not (ended.by_request and -code == signal.SIGTERM):
             findings.append(Finding("signal", signal.Signals(-code).name))
         for name, text in printed.items():
             if b"Traceback (most recent call last)" in text:
@@ -238,7 +243,7 @@ class Runner:
                 inside = place.startswith(("out/", "stdout", "stderr")) or any(name in place for name in ADDED)
                 if changed and not any(name in place for name in (".privacy/", "privacy.json")):
                     findings.append(Finding("changed input", place))
-                elif place not in before and not inside and place not in expected:
+                elif place not in before and not inside and not any(_is_within(place, one) for one in expected):
                     findings.append(Finding("stray file", place))
         for place in before.keys() - after.keys():
             if before[place] and place.startswith("in/") and not place.endswith(".lock"):
@@ -246,16 +251,26 @@ class Runner:
         return findings
 
     def _expected(self, words: list[str]) -> set[str]:
-        """Return the outputs that a command line names."""
-        return {word for option, word in itertools.pairwise(words) if option.lstrip("-") in OUTPUTS}
+        """Return the outputs that a command line names, by their places in the folder; commands run in `out`."""
+        named = (word for option, word in itertools.pairwise(words) if option.lstrip("-") in OUTPUTS)
+        return {os.path.normpath(Path("out") / word) for word in named}
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """How a case ended."""
+
+    code: int  # negative for a signal
+    hung: bool  # it had to be killed
+    by_request: bool  # it was sent SIGTERM where that may end it at once
 
 
 _FOLDER = f"{stat.S_IFDIR}"
 
 
-def _ends(descriptor: int, seconds: int) -> bool:
-    """Return whether a process ends in time. Time in which everything was stopped does not count."""
-    return any(select.select([descriptor], [], [], 1.0)[0] for _ in range(seconds))
+def _is_within(place: str, folder: str) -> bool:
+    """Return whether a place is another one, lies in it, or is one of the folders that it lies in."""
+    return place == folder or place.startswith(folder + os.sep) or folder.startswith(place + os.sep)
 
 
 def _state(folder: Path) -> dict[str, str]:
@@ -309,9 +324,27 @@ def _make_special(path: Path) -> None:
         os.mkfifo(path)
 
 
-def _memory_in_use() -> int:
-    """Return the address space of this process in bytes."""
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+def _run_here(words: list[str]) -> int:
+    """Run a command in this process and return its exit code."""
+    from sottovoce.cli.main import run
+
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8")
+    sys.stderr = os.fdopen(2, "w", encoding="utf-8")
+    _reopen_consoles()
+    sys.argv = ["sotto", *words]
+    try:
+        run()
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 1
+    return 0
+
+
+def _start_fresh(words: list[str], environment: dict[str, str], *, as_module: bool) -> NoReturn:
+    """Become a fresh interpreter that runs a command, by its script or as a module."""
+    script = Path(sys.prefix) / "bin" / "sotto"
+    first = ["-m", "sottovoce"] if as_module or not os.access(script, os.R_OK) else [str(script)]
+    os.environ.update(environment, PYTHONPATH=str(SOURCES))
+    os.execv(sys.executable, [sys.executable, *first, *words])  # noqa: S606 - no shell is wanted
 
 
 def _reopen_consoles() -> None:
@@ -320,49 +353,3 @@ def _reopen_consoles() -> None:
 
     for one in (console.stdout, console.stderr):
         one._file = None
-
-
-_QUICK = ("sottovoce.cli", "sottovoce.data", "sottovoce.config")
-_LATER = (
-    *(
-        "torch.utils.tensorboard",
-        "tensorboard.compat",
-        "matplotlib.backends.backend_agg",
-        "matplotlib.backends.backend_svg",
-    ),
-    *(
-        "PIL.PngImagePlugin",
-        "rich.markdown",
-        "rich.traceback",
-        "yaml",
-        "jiwer",
-        "soxr",
-        "num2words",
-        "unidecode",
-        "gzip",
-    ),
-    *("safetensors.torch", "dp_accounting.pld", "opacus.accountants.analysis", "scipy.optimize", "scipy.special"),
-)
-
-
-def load_everything(*, quick: bool) -> None:
-    """Import what any command imports, or any quick one, so that no case has to."""
-    import encodings
-    import pkgutil
-    from importlib import import_module
-
-    import sottovoce
-
-    for module in pkgutil.walk_packages(sottovoce.__path__, "sottovoce."):
-        if not module.name.endswith("__main__") and (not quick or module.name.startswith(_QUICK)):
-            with contextlib.suppress(ImportError):
-                import_module(module.name)
-    if not quick:
-        for bench in import_module("sottovoce.bench.preset").bench_names():  # kept once they are read
-            import_module("sottovoce.bench.preset").load_bench(bench)
-    # The unprivileged user may not be able to read the interpreter's own modules later.
-    others = [f"encodings.{module.name}" for module in pkgutil.iter_modules(encodings.__path__)]
-    for name in (*others, *(() if quick else _LATER)):
-        with contextlib.suppress(ImportError, LookupError):
-            import_module(name)
-    gc.freeze()  # forks then share more memory

@@ -57,7 +57,7 @@ def _prepare(inputs: Path, runs: bool) -> None:
 
 
 def _run_all(folder: Path, numbers: Any, jobs: int, began: float, chosen: Chosen) -> int:
-    from fuzz.runner import load_everything  # after the inputs were made, by a process of their own
+    from fuzz.loading import load_everything  # after the inputs were made, by a process of their own
 
     load_everything(quick=chosen.quick)
     context = multiprocessing.get_context("fork")  # workers share what is loaded, and so do the cases
@@ -71,9 +71,11 @@ def _run_all(folder: Path, numbers: Any, jobs: int, began: float, chosen: Chosen
         worker.start()
     counts: Counter[str] = Counter()
     codes: Counter[int] = Counter()
+    kinds: Counter[str] = Counter()
     for done in range(1, len(numbers) + 1):
-        outcome = queue.get()
+        outcome = _next(queue, workers)
         codes[outcome.code] += 1
+        kinds.update([outcome.kind, *(["in a process of their own"] if outcome.fresh else [])])
         if len(numbers) == 1:
             sys.stdout.write(f"sotto {' '.join(map(repr, outcome.words))}\n{outcome.done}\n{outcome.printed}\n")
         for finding in outcome.findings:
@@ -89,10 +91,24 @@ def _run_all(folder: Path, numbers: Any, jobs: int, began: float, chosen: Chosen
     for worker in workers:
         worker.join()
     sys.stdout.write(
-        f"seed {chosen.seed}: {len(numbers)} cases in {time.monotonic() - began:.0f} s; exit codes {dict(codes)}; "
+        f"seed {chosen.seed}: {len(numbers)} cases in {time.monotonic() - began:.0f} s; {_listed(kinds)}; "
+        f"exit codes {dict(sorted(codes.items()))}; "
     )
     sys.stdout.write(f"findings: {dict(counts) or 'none'}\n")
     return 1 if counts else 0
+
+
+def _listed(kinds: Counter[str]) -> str:
+    return ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items()))
+
+
+def _next(queue: Any, workers: list[Any]) -> Any:
+    """Return the next outcome; a worker that failed would leave its cases out, so that ends the run."""
+    while queue.empty():
+        if any(worker.exitcode for worker in workers):
+            sys.exit("A worker of the fuzzer failed: see above. This is a fault of the fuzzer itself.")
+        time.sleep(0.01)
+    return queue.get()
 
 
 def _work(folder: Path, numbers: list[int], chosen: Chosen, queue: Any) -> None:

@@ -2,11 +2,14 @@
 
 import difflib
 import re
+import signal
 from collections.abc import Iterable
 
 
 class SottoError(Exception):
     """The base of all errors that are shown as one line instead of a traceback."""
+
+    exit_code = 1
 
 
 class ConfigError(SottoError):
@@ -19,6 +22,12 @@ class DataError(SottoError):
 
 class PrivacyError(SottoError):
     """A violation of the privacy guarantee. It is always raised and never a warning."""
+
+
+class StoppedError(SottoError):
+    """Work that SIGTERM has ended before its time. What was done is saved."""
+
+    exit_code = 128 + signal.SIGTERM
 
 
 _NO_MEMORY = re.compile(

@@ -81,11 +81,13 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def require_target(path: Path) -> None:
+def require_target(path: Path, *, ending: str | None = None) -> None:
     """Raise DataError unless a file can get this name: nothing is there yet, or a regular file that is replaced.
 
-    Long commands call this before they start working.
+    Long commands call this before they start working. With an ending, a file of another kind is never replaced.
     """
+    if ending is not None and path.suffix.lower() != ending:
+        raise DataError(f"{path} does not end in {ending}. Give the name of such a file.")
     try:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):  # the latter is for the system to report when the file is opened

@@ -10,7 +10,7 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sottovoce.errors import DataError
 
@@ -26,19 +26,23 @@ class BadDocument(ValueError):  # noqa: N818 - a finding, which the caller turns
     """Why a text is not a document that can be used."""
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading; raise DataError for anything else, such as a pipe that nobody writes to."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer would block
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DataError(f"{path} is not a regular file. Give the name of a file.")
+    return os.fdopen(descriptor, "rb")
+
+
 def read_bounded(path: Path, most: int = LARGEST_JSON) -> bytes:
     """Return the content of a regular file of at most this many bytes; raise DataError for anything else.
 
     A file that does not exist raises FileNotFoundError, or NotADirectoryError, as usual.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer would block
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(descriptor)
-        raise DataError(f"{path} is not a regular file. Give the name of a file.")
-    with os.fdopen(descriptor, "rb") as file:
-        if found.st_size > most:
-            raise DataError(f"{path} has {found.st_size:,} bytes, more than the {most:,} of any such file. Check it.")
+    with open_regular(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > most:
+            raise DataError(f"{path} has {size:,} bytes, more than the {most:,} of any such file. Check it.")
         content = file.read(most + 1)
     if len(content) > most:  # it has grown meanwhile
         raise DataError(f"{path} has more than {most:,} bytes. Check it.")

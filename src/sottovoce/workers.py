@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
-from sottovoce.errors import ConfigError, SottoError, out_of_memory
+from sottovoce.errors import ConfigError, SottoError, StoppedError, out_of_memory
 from sottovoce.memory import keep_freed_memory
 from sottovoce.open_union import import_kinds, kind_modules
 from sottovoce.processes import (
@@ -93,6 +93,8 @@ def run_workers(
         except SottoError:
             if requests.interrupted:  # the signal ended workers that had not installed their handlers yet
                 raise KeyboardInterrupt from None
+            if requests.stopped:
+                raise StoppedError("The work was asked to stop. Run the same command again to resume.") from None
             raise
         finally:
             for process in processes:
@@ -110,7 +112,7 @@ class _StopRequests:
     """
 
     def __init__(self, processes: Sequence[BaseProcess]) -> None:
-        self.interrupted = False
+        self.interrupted = self.stopped = False  # by Ctrl-C, by SIGTERM
         self._processes = processes
         numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
         self._before = {number: signal.getsignal(number) for number in numbers}
@@ -131,6 +133,8 @@ class _StopRequests:
             self.interrupted = True
             signal.signal(signal.SIGINT, self._before[signal.SIGINT])  # a second Ctrl-C does not wait
             sys.stderr.write(FINISHING)
+        else:
+            self.stopped = True
         for process in self._processes:
             process.terminate()
 

@@ -137,6 +137,12 @@ def test_an_older_store_is_completed_and_equals_a_new_one(make_store, tmp_path, 
     del older["files"][DIGESTS]
     (store.path / INFO).write_text(json.dumps(older))
     (store.path / DIGESTS).unlink()
+    older = json.loads((store.path / INFO).read_text())
+    lost = older["files"].pop("tokens.npy")
+    (store.path / INFO).write_text(json.dumps(older))
+    with pytest.raises(DataError, match=r"it has no hash of tokens\.npy"):
+        upgrade(store.path)
+    (store.path / INFO).write_text(json.dumps(older | {"files": {**older["files"], "tokens.npy": lost}}))
     with pytest.raises(DataError, match=r"was made by an older version\. Complete it with `sotto data upgrade"):
         Store.open(store.path)
     assert sotto("data", "upgrade", store.path, "--json").document["hash"] == json.loads(new[INFO])["hash"]

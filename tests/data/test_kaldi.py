@@ -78,13 +78,19 @@ def test_segments_are_parts_of_recordings(tmp_path):
     assert store.info.rejected == 6
 
 
-def test_commands_are_refused_and_never_run(folder):
-    for command in (f"touch {folder / 'run'} |", f"sox a.wav -t wav - | tee {folder / 'run'} |", "|"):
-        write(folder, "wav.scp", f"ann-1 {command}\n")
-        with pytest.raises(DataError, match=r"is a command .*never run"):
-            build_manifest(Kaldi(folder=folder).read())
-    write(folder, "wav.scp", "ann-1 wav.ark:1234\n")
-    with pytest.raises(DataError, match="is in an archive"):
+def test_commands_and_archives_are_rejected_and_never_run(folder):
+    others = (f"touch {folder / 'run'} |", f"sox a.wav -t wav - | tee {folder / 'run'} |", "|", "wav.ark:1234")
+    for other in others:
+        what = "archive" if "ark" in other else "never run"
+        write(folder, "wav.scp", f"ann-1 {other}\nann-2 audio/ann-2.flac\nbob-1 audio/bob-1.flac\n")
+        manifest = build_manifest(Kaldi(folder=folder).read())
+        assert manifest.table["utterance"].to_pylist() == ["ann-2", "bob-1"]
+        (rejected,) = manifest.rejected
+        assert (rejected.utterance, rejected.speaker, str(rejected.reason)) == ("ann-1", "ann", "not a file")
+        assert what in rejected.detail
+        assert other[:60] in rejected.detail
+    write(folder, "wav.scp", "".join(f"ann-{number} {other}\n" for number, other in enumerate(others)))
+    with pytest.raises(DataError, match=r"names no file.* a command, .*never run"):
         build_manifest(Kaldi(folder=folder).read())
     assert not (folder / "run").exists()
 

@@ -138,7 +138,7 @@ def test_what_was_begun_with_other_options_is_kept(make_table, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         prepare(Table(file=table), out, workers=1, progress=interrupt_after(16))
     size = (partial_path(out) / "features.f16").stat().st_size
-    with pytest.raises(DataError, match="started with other options"):
+    with pytest.raises(DataError, match="with other options"):
         prepare(Table(file=table, label="other"), out, workers=1)
     assert (partial_path(out) / "features.f16").stat().st_size == size > 0
 
@@ -231,6 +231,15 @@ def test_a_file_of_the_same_size_with_another_time_is_read_again(make_table, tmp
     soundfile.write(path, voice(1.0, 3), 16_000)
     with pytest.raises(DataError, match="made before the corpus changed"):
         prepare(Table(file=table), out, workers=1)
+
+
+def test_a_try_with_the_wrong_reader_leaves_nothing_in_the_way(make_table, tmp_path):
+    table, out = make_table({"a": 3}), tmp_path / "s"
+    with pytest.raises(DataError, match="3 of 3 utterances cannot be used"):
+        prepare(Table(file=table, path_column="text"), out, workers=1)
+    assert partial_path(out).is_dir()
+    store = prepare(Table(file=table), out, workers=1)
+    assert store_content(store.path) == store_content(prepare(Table(file=table), tmp_path / "t", workers=1).path)
 
 
 def test_work_begun_with_other_library_versions_is_not_mixed(make_table, tmp_path, monkeypatch):

@@ -140,8 +140,23 @@ def test_the_command_writes_a_seed_model_and_lists_what_did_not_fit(sotto, forei
     document = sotto(*wide, "--out", tmp_path / "x", "--json")
     assert "The model has no tensor 'blocks.1.wqkv.weight'" in document.error
     wide[-1] = "model.blocks=2"
-    assert "Nothing in" in sotto(*wide, "--out", tmp_path / "x").error
+    assert "No matrix in" in sotto(*wide, "--out", tmp_path / "x").error
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "width", "message"),
+    [
+        (NameMap(), 32, r"w1.weight is 32 x 32, and .* 32 x 16"),  # scales and biases fit all the same
+        (NameMap(tensors={"output.weight": "output.weight"}, tokens=[f"x{n}" for n in range(30)]), 16,
+         "the model needs conv.weight"),  # rows for other tokens
+    ],
+)  # fmt: skip
+def test_a_file_of_which_no_matrix_fits_is_an_error(tmp_path, names, width, message):
+    Recogniser.make(OPTIONS, TokenSet(("en",))).initialise(1).save(tmp_path / "other.safetensors")
+    options = OPTIONS.model_copy(update={"width": width})
+    with pytest.raises(DataError, match=message):
+        import_model(tmp_path / "other.safetensors", names, options, TokenSet(("en",)), 0)
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,8 @@ def test_the_page_on_a_screen(browser: Browser, page: Path, tmp_path: Path, widt
         widths = browser.measure("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
         assert widths[0] <= widths[1] == width
         assert browser.measure(STICKING_OUT) == []
+    table = browser.measure("(one => [one.scrollWidth, one.clientWidth])(document.querySelector('#results .scroll'))")
+    assert width > 600 or table[0] <= table[1]  # the headline table needs no scrolling
     background, ink = brightness(browser.measure(BACKGROUND)), brightness(browser.measure(INK))
     assert (background > 200 and ink < 80) if scheme == "light" else (background < 60 and ink > 180)
     sizes = browser.measure("[...document.querySelectorAll('svg text')].map(one => one.getBoundingClientRect().height)")
@@ -298,6 +300,9 @@ def test_paper_has_no_folds_and_no_clipped_tables(browser: Browser, page: Path) 
         "document.documentElement.clientWidth + 1).map(one => one.innerText.slice(0, 60))"
     )
     assert browser.measure(too_wide) == []
+    assert browser.measure(
+        "[...document.querySelectorAll('figure, .panels')].every(one => getComputedStyle(one).breakInside == 'avoid')"
+    )
     browser.measure("dispatchEvent(new Event('afterprint'))")
     assert not browser.measure("document.querySelector('details').open")
     browser.ask("Emulation.setEmulatedMedia", media="")

@@ -45,6 +45,7 @@ class Reason(StrEnum):
     DUPLICATE_ID = "duplicate id"
     TOO_FEW_TO_JOIN = "too few utterances to join"
     MISSING_FILE = "missing file"
+    NOT_A_FILE = "not a file"
     UNREADABLE_AUDIO = "unreadable audio"
     EMPTY_AUDIO = "empty audio"
     TRUNCATED_AUDIO = "truncated audio"

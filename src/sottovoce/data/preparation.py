@@ -15,11 +15,11 @@ from pydantic import JsonValue
 from sottovoce.data.corpora import AnyCorpus, Synthetic, read_corpus
 from sottovoce.data.extract import Chunk, extract
 from sottovoce.data.joining import Joining, join_entries
-from sottovoce.data.journal import Journal, chunk_key, rejections_of
+from sottovoce.data.journal import JOURNAL, Journal, chunk_key, rejections_of
 from sottovoce.data.manifest import Manifest, Rejection, build_manifest
 from sottovoce.data.preparation_cost import estimate_preparation, estimate_synthetic_preparation
 from sottovoce.data.spelling import REJECT, UnknownLetters
-from sottovoce.data.store import INFO, PreparationRecord, Store, partial_path
+from sottovoce.data.store import INFO, REJECTED, PreparationRecord, Store, partial_path
 from sottovoce.data.writer import (
     REQUEST,
     finish,
@@ -154,14 +154,23 @@ def _begin(request: Request, partial: Path) -> None:
     """Record the request and the library versions, or check that an unfinished store has the same ones."""
     record = _StartRecord(**dict(request.record()), features=DESCRIPTION, versions=library_versions())
     path, start = partial / REQUEST, record.model_dump(mode="json")
-    if path.exists() and path.read_bytes() != as_json(start):
-        raise DataError(
-            f"{partial} was started with other options or library versions (see {path}). "
-            "Choose another --out or remove it."
-        )
-    write_json(path, start)
     remove_temporaries(partial)
+    if path.exists() and path.read_bytes() != as_json(start):
+        if _holds_work(partial):
+            raise DataError(
+                f"{partial} holds the work of a preparation with other options or library versions (see {path}). "
+                "Remove that folder, or choose another --out."
+            )
+        for name in (JOURNAL, REJECTED):
+            (partial / name).unlink(missing_ok=True)
+    write_json(path, start)
     (partial / INFO).unlink(missing_ok=True)  # left by a preparation that was killed just before the end
+
+
+def _holds_work(partial: Path) -> bool:
+    """Return whether an unfinished store has features or generated audio, rather than rejected utterances alone."""
+    others = (path for path in partial.rglob("*") if path.name not in (REQUEST, JOURNAL, REJECTED))
+    return any(path.is_file() and path.stat().st_size for path in others)
 
 
 def _write_partial(

@@ -11,6 +11,7 @@ import numpy as np
 
 from sottovoce.data.digests import as_digests, audio_digest, content_digests
 from sottovoce.data.store import CONTENT_FILES, DIGESTS, FORMAT, INFO, OLDER_FORMAT, Store, StoreInfo, read_info
+from sottovoce.data.store_files import damaged
 from sottovoce.data.writer import remove_temporaries, write_digests
 from sottovoce.errors import DataError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
@@ -64,6 +65,8 @@ def _complete_info(store: Store) -> None:
     """Replace store.json; the hashes of the other files are kept, so damage to them is still noticed."""
     info = store.info
     known = info.files | {DIGESTS: sha256_of(store.path / DIGESTS)}
+    if lost := [name for name in CONTENT_FILES if name not in known]:
+        raise damaged(store.path / INFO, f"it has no hash of {lost[0]}")
     files = {name: known[name] for name in CONTENT_FILES}
     sizes = {name: (store.path / name).stat().st_size for name in CONTENT_FILES}
     content = StoreInfo.content_hash(info.tokens, info.features, files)

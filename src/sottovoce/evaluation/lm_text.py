@@ -1,6 +1,7 @@
 """Text for a language model: lines of files and transcripts of stores, normalised as targets of a recogniser are."""
 
 from collections.abc import Iterator, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 from sottovoce.data.population import Population
@@ -8,6 +9,7 @@ from sottovoce.data.spelling import spelt_out
 from sottovoce.data.text import BOUNDARY, TokenSet, normalise
 from sottovoce.errors import DataError
 from sottovoce.evaluation.language_model import Level
+from sottovoce.reading import open_regular
 
 
 class LmText:
@@ -23,7 +25,7 @@ class LmText:
         """Yield the sentences of text files, one per line; empty lines are skipped."""
         for path in files:
             try:
-                with path.open(encoding="utf-8") as file:
+                with TextIOWrapper(open_regular(path), encoding="utf-8") as file:
                     for line in file:
                         yield from self._usable(line)
             except UnicodeDecodeError:

@@ -169,7 +169,7 @@ def import_model(
 ) -> tuple[Recogniser, Imported]:
     """Return a model with the tensors of a safetensors file, as far as they fit, and what became of them.
 
-    Raise DataError where the file cannot be read, holds numbers that are not finite, or where nothing of it fits.
+    Raise DataError where the file cannot be read, holds numbers that are not finite, or where no matrix of it fits.
     """
     if not path.is_file():
         raise DataError(f"There is no file {path}. Give a safetensors file.")
@@ -199,6 +199,7 @@ class _Filling:
     used: set[str] = field(default_factory=set)
     wrong: list[Misfit] = field(default_factory=list)
     parameters: int = 0
+    matrices: int = 0  # of which something was taken
     by_token: bool = False
     axes: dict[str, int] = field(init=False)
 
@@ -227,17 +228,17 @@ class _Filling:
             taken = taken // mine.shape[axis] * len(set(tokens) & set(wanted.tokens))
             self.by_token = True
         self.parameters += taken
+        self.matrices += taken > 0 and mine.dim() > 1
         self.taken[name] = tensor
         self.used.update(piece.sources)
 
     def finish(self, unused: Sequence[str]) -> Imported:
-        """Fill the model and return what became of everything; raise DataError where nothing fits."""
+        """Fill the model and return what became of everything; raise DataError where no matrix fits."""
         flat = self.recogniser.flat
-        if not self.taken:
-            ours, theirs = (", ".join(list(names)[:3]) for names in (flat.tensors(), self.there))
+        if not self.matrices:  # scales and biases alone, which fit models of most shapes, are no model
             raise DataError(
-                f"Nothing in {self.path} fits the model: it holds {theirs or 'nothing'}, ..., and the model needs "
-                f"{ours}, ... Give a map of names with --names, and the preset with the model's shape."
+                f"No matrix in {self.path} fits the model: {self._why()} Give a map of names with --names, and the "
+                "preset with the model's shape."
             )
         flat.fill_({**flat.tensors(), **self.taken})
         unfit = {misfit.parameter for misfit in self.wrong}
@@ -255,6 +256,15 @@ class _Filling:
             new_tokens=new,
             dropped_tokens=dropped,
         )
+
+    def _why(self) -> str:
+        """Return what is wrong with a file of which no matrix fits."""
+        if (misfit := next((one for one in self.wrong if len(one.needed) > 1), None)) is not None:
+            given, needed = (" x ".join(map(str, sizes)) for sizes in (misfit.given, misfit.needed))
+            return f"{misfit.parameter} is {needed}, and {misfit.tensor} is {given or 'of no common shape'}."
+        ours = [name for name, tensor in self.recogniser.flat.tensors().items() if tensor.dim() > 1]
+        theirs = ", ".join(list(self.there)[:3])
+        return f"the file holds {theirs or 'nothing'}, ..., and the model needs {', '.join(ours[:3])}, ..."
 
 
 def _pieces(

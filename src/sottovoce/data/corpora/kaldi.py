@@ -1,6 +1,6 @@
 """Kaldi data directories: wav.scp, text and utt2spk, with segments and spk2gender where they exist.
 
-wav.scp names plain files. Guarantee: a command in it (a line that ends in a pipe) is refused and never executed.
+wav.scp names plain files. Guarantee: a command in it (a line that ends in a pipe) is rejected and never executed.
 """
 
 import math
@@ -58,6 +58,9 @@ class Kaldi(CorpusSpec):
             if path is None:
                 yield Rejection(utterance, speaker, Reason.MISSING_FILE, f"wav.scp has no {part.recording!r}")
                 continue
+            if isinstance(path, _NoFile):
+                yield Rejection(utterance, speaker, Reason.NOT_A_FILE, path.detail)
+                continue
             yield Entry(
                 utterance=utterance,
                 speaker=speaker,
@@ -74,22 +77,23 @@ class Kaldi(CorpusSpec):
                 detail = f"text names it, {'wav.scp' if parts is None else 'segments'} does not: {text[:80]}"
                 yield Rejection(utterance, speakers.get(utterance, ""), Reason.MISSING_FILE, detail)
 
-    def _recordings(self) -> dict[str, str]:
-        """Return the file of every recording; a command or an archive is an error."""
-        files: dict[str, str] = {}
+    def _recordings(self) -> "dict[str, str | _NoFile]":
+        """Return the file of every recording, or what it is instead; raise DataError where there is no file at all."""
+        found: dict[str, str | _NoFile] = {}
         for name, place in self._table("wav.scp").items():
             if place.endswith("|"):
-                raise DataError(
-                    f"{self.folder / 'wav.scp'}: {name} is a command ({place[:60]}), and commands are never run. Write "
-                    "its audio to a file, and name that."
-                )
-            if _is_archive(place):
-                raise DataError(
-                    f"{self.folder / 'wav.scp'}: {name} is in an archive ({place[:60]}). Write its audio to a file, "
-                    "and name that."
-                )
-            files[name] = self._resolved(place)
-        return files
+                found[name] = _NoFile(f"a command, and commands are never run: {place[:60]}")
+            elif _is_archive(place):
+                found[name] = _NoFile(f"a place in an archive: {place[:60]}")
+            else:
+                found[name] = self._resolved(place)
+        first = next(iter(found.values()), None)
+        if isinstance(first, _NoFile) and all(isinstance(one, _NoFile) for one in found.values()):
+            raise DataError(
+                f"{self.folder / 'wav.scp'} names no file. Its first recording is {first.detail}. Write the audio to "
+                "files, and name these."
+            )
+        return found
 
     def _resolved(self, place: str) -> str:
         """Return the path from the working folder, as Kaldi resolves it, where it exists there; else as it is."""
@@ -119,6 +123,13 @@ class Kaldi(CorpusSpec):
         except UnicodeEncodeError:
             raise DataError(f"{path} is not UTF-8. Convert it.") from None
         return table
+
+
+@dataclass(frozen=True)
+class _NoFile:
+    """A recording that wav.scp names no file for."""
+
+    detail: str
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class Band:
 
 @dataclass(frozen=True)
 class HtmlTable:
-    """A table; on a narrow screen it scrolls sideways in its own box."""
+    """A table; on a narrow screen it scrolls sideways in its own box, or stacks the cells of a row."""
 
     header: Sequence[str | Cell]
     rows: Sequence[Sequence[str | Cell]]
@@ -87,6 +87,7 @@ class HtmlTable:
     text_columns: int = 1  # the first columns hold text, the others numbers
     bands: Sequence[Band] = ()
     sticky: bool = False  # the first column stays in view while the others scroll
+    stacked: Sequence[str] = ()  # what stands above each cell, as plain text, where a narrow screen stacks them
 
     def render(self) -> str:
         """Return the HTML."""
@@ -94,10 +95,10 @@ class HtmlTable:
         bands = f'<tr class="bands">{bands}</tr>' if bands else ""
         header = "".join(self._cell(name, column, "th") for column, name in enumerate(self.header))
         rows = "".join(self._row(row) for row in self.rows)
-        sticky = " sticky" if self.sticky else ""
+        kind = f"{' sticky' if self.sticky else ''}{' stacked' if self.stacked else ''}"
         caption = f'<div class="caption">{_caption(self.caption)}</div>' if self.caption else ""
         return (
-            f'<div class="scroll{sticky}" tabindex="0"><table><thead>{bands}<tr>{header}</tr></thead>'
+            f'<div class="scroll{kind}" tabindex="0"><table><thead>{bands}<tr>{header}</tr></thead>'
             f"<tbody>{rows}</tbody></table></div>{caption}"
         )
 
@@ -109,7 +110,8 @@ class HtmlTable:
         cell = content if isinstance(content, Cell) else Cell(content)
         kind = " ".join(filter(None, ("text" if column < self.text_columns else "", cell.kind)))
         rows = f' rowspan="{cell.rows}"' if cell.rows > 1 else ""
-        return f"<{tag}{rows}{_class(kind)}>{cell.html}</{tag}>"
+        label = f' data-label="{esc(self.stacked[column])}"' if self.stacked and tag == "td" else ""
+        return f"<{tag}{rows}{_class(kind)}{label}>{cell.html}</{tag}>"
 
 
 def _class(kind: str) -> str:

@@ -111,6 +111,20 @@ footer { margin-top: 4rem; font-size: 0.85rem; color: var(--muted); }
   nav { white-space: nowrap; }
   th, td { padding: 0.38rem 0.5rem; }
 }
+@media screen and (max-width: 40rem) {
+  .stacked table, .stacked tbody, .stacked td { display: block; }
+  .stacked thead { display: none; }
+  .stacked tr { display: grid; grid-template-columns: repeat(auto-fill, minmax(5.2rem, 1fr)); gap: 0 0.4rem;
+    padding: 0.6rem 0; border-bottom: 1px solid var(--line); }
+  .stacked td, .stacked td.text { border: 0; padding: 0.15rem 0.3rem 0.15rem 0; text-align: left; min-width: 0;
+    white-space: normal; overflow-wrap: anywhere; }
+  .stacked td::before { content: attr(data-label); display: block; font: 400 0.74rem/1.3 system-ui, sans-serif;
+    color: var(--muted); }
+  .stacked td:first-child { grid-column: 1 / -1; order: -2; position: static; max-width: none; font-weight: 600; }
+  .stacked td:first-child::before { display: none; }
+  .stacked td.ours { order: -1; }
+  .stacked td.claim { grid-column: 1 / -1; padding-left: 0.3rem; }
+}
 @media print {
   @page { margin: 14mm 12mm; }
   body { max-width: none; padding: 0; font-size: 10pt; }
@@ -120,7 +134,7 @@ footer { margin-top: 4rem; font-size: 0.85rem; color: var(--muted); }
   details > summary { list-style: none; }
   section { margin-top: 1.6rem; padding-top: 0.8rem; }
   h2, h3, summary, .legend { break-after: avoid; }
-  .panel, tr, .legend li { break-inside: avoid; }
+  figure, .panels, .panel, tr, .legend li { break-inside: avoid; }
   thead { display: table-header-group; }
   .panels.many { grid-template-columns: repeat(3, 1fr); }
   .panels.pair { grid-template-columns: repeat(2, 1fr); }

@@ -61,14 +61,18 @@ def _results_table(groups: Sequence[RunGroup]) -> HtmlTable:
     header = [*texts, "clipping", "σ<sub>DP</sub>", "C", "S of K", "T", *wers, "RDP", "PLD"]
     bands = [Band("", len(texts), "text"), Band("trained with", 5), Band("WER %", len(wers), "ours")]
     bands.append(Band("ε spent at S and K", 2))
+    alone = ["", *texts[1:], "clipping", "σ of DP", "C", "S of K", "T", *(f"WER % {name}" for name in wers)]
+    alone += ["ε by RDP", "ε by PLD"]
     if _has_claims(groups):
         header.append("extrapolated")
+        alone.append("ε extrapolated")
         bands.append(Band("ε at other sizes", 1, "claim"))
     if _has_paper(groups):
         header += ["dev", "test"]
+        alone += ["paper, dev", "paper, test"]
         bands.append(Band("WER % in the paper", 2, "paper"))
     rows = [_row(group, groups) for group in groups]
-    return HtmlTable(header, rows, _caption(groups), text_columns=len(texts), bands=bands, sticky=True)
+    return HtmlTable(header, rows, _caption(groups), text_columns=len(texts), bands=bands, sticky=True, stacked=alone)
 
 
 def _has_benches(groups: Sequence[RunGroup]) -> bool:
