@@ -23,7 +23,7 @@ LEVELS = (
     ("evaluation",),
     ("runs",),
     ("central", "federated"),
-    ("auditing", "bench", "boundary", "estimate", "reports"),
+    ("auditing", "bench", "boundary", "deploy", "estimate", "reports"),
     ("api",),
     ("cli",),
     ("__main__", "__init__"),
@@ -74,6 +74,21 @@ def test_imports_point_one_way(path):
     own = level_of(name_of(path).removesuffix(".__init__"))
     above = {module for module in imports_of(path) if level_of(module) > own}
     assert above == set()
+
+
+def test_only_one_module_knows_flower():
+    found = {
+        name_of(path) for path in modules() for node in ast.walk(ast.parse(path.read_text())) if knows(node, "flwr")
+    }
+    assert found == {"deploy.flower_link"}
+
+
+def knows(node: ast.AST, library: str) -> bool:
+    """Return whether a statement imports a library."""
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    if isinstance(node, ast.ImportFrom):
+        names = [node.module or ""]
+    return any(name.partition(".")[0] == library for name in names)
 
 
 def test_no_file_name_stands_for_two_things_in_two_rooms():

@@ -1,7 +1,7 @@
 """How the help shows options and arguments: in words that people know, not in Python's types.
 
 A flag takes no value and shows none. Numbers, texts and paths show one word; a choice shows what there is to choose;
-whatever may be repeated ends in three dots. typer itself shows `<bool>`, `<list[Path]>` and `{STORE}`.
+whatever may be repeated ends in three dots. typer itself shows `FLOAT RANGE`, `[en|fr]` and `STORE TEXT`.
 """
 
 from typing import Any, Final
@@ -10,14 +10,14 @@ from typer import Context
 from typer.core import TyperArgument, TyperOption
 
 _WORDS: Final = {
-    "str": "TEXT",
-    "int": "INTEGER",
-    "int range": "INTEGER",
+    "text": "TEXT",
+    "integer": "INTEGER",
+    "integer range": "INTEGER",
     "float": "NUMBER",
     "float range": "NUMBER",
     "path": "PATH",
-    "Path": "PATH",
 }
+NO_VALUE: Final = "BOOLEAN"  # typer shows nothing in its place
 
 # The commands of a group, in the order in which one needs them; typer shows groups of commands last.
 ORDER: Final = {
@@ -32,24 +32,29 @@ ORDER: Final = {
 class PlainOption(TyperOption):
     """An option whose help names its value in one word."""
 
-    def display_type_rich(self, ctx: Any) -> str | None:
-        """Return the word for the value; None for a flag."""
+    def make_metavar(self, ctx: Any = None) -> str:
+        """Return the word for the value; for a flag the one that typer leaves out."""
         if self.is_flag or self.count:
-            return None
-        word = self.metavar or _word(self.display_type(ctx))
+            return NO_VALUE
+        choice = self.type.get_metavar(self, ctx)
+        word = self.metavar or (choice.strip("[]") if choice else _WORDS.get(self.type.name, self.type.name))
         return f"{word}..." if self.multiple else word
 
 
 class PlainArgument(TyperArgument):
     """An argument whose name says what it is."""
 
-    def display_type_rich(self, ctx: Any) -> str | None:  # noqa: ARG002 - typer's signature
-        """Return None: no type beside the name."""
-        return None
+    def make_metavar(self, ctx: Any = None) -> str:  # noqa: ARG002 - typer's signature
+        """Return nothing: no type beside the name."""
+        return ""
+
+    def get_error_hint(self, ctx: Any) -> str:  # noqa: ARG002 - click's signature
+        """Return the name for errors."""
+        return f"'{self.human_readable_name}'"
 
     def get_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         """Return the name as in any other manual: STORE, [PRESET], FILE..."""
-        name = self.display_name_raw
+        name = self.human_readable_name
         dots = "..." if self.nargs != 1 and not name.endswith("...") else ""
         return [f"{name}{dots}" if self.required else f"[{name}{dots}]"]
 
@@ -61,16 +66,10 @@ def make_plain(command: Any) -> None:
             parameter.__class__ = PlainOption
         elif isinstance(parameter, TyperArgument):
             parameter.__class__ = PlainArgument
+            parameter.opts = [parameter.human_readable_name]  # what the help shows
     commands = getattr(command, "commands", {})
     for below in commands.values():
         make_plain(below)
     for name in ORDER.get(command.name, ()):
         if name in commands:  # one that is not loaded yet has none
             commands[name] = commands.pop(name)
-
-
-def _word(shown: str) -> str:
-    """Return the word for a type as typer shows it, such as <int range>; a choice without its brackets."""
-    name = shown.removeprefix("<").removesuffix(">")
-    name = name.removeprefix("list[").removesuffix("]")
-    return _WORDS.get(name, name)

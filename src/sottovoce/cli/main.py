@@ -4,7 +4,7 @@ import sys
 
 
 def run() -> None:
-    """Run the command line and exit with its code: 0 success, 1 error, 2 wrong usage, 130 interrupted."""
+    """Run the command line and exit with its code: 0 success, 1 error, 2 wrong usage, 130 or 143 interrupted."""
     try:
         from sottovoce.cli.command_line import execute
 

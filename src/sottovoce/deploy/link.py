@@ -1,0 +1,76 @@
+"""The seam between a deployment and its transport: who can be asked, and how answers come back.
+
+`fleet_aggregator.py` asks through a `Fleet`, clients answer through a `Connection`. `flower_link.py` has both for
+Flower; nothing else in the package knows Flower.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sottovoce.deploy.messages import Envelope
+from sottovoce.errors import SottoError
+
+
+class LinkDownError(SottoError):
+    """The other side cannot be reached now. Trying again later may help."""
+
+
+class RefusedConnectionError(SottoError):
+    """The other side does not want this connection. Trying again does not help."""
+
+
+class UnknownKeyError(RefusedConnectionError):
+    """The key is not enrolled; or the server has not noticed yet that an earlier connection with it has ended."""
+
+
+def unreachable(server: str, error: Exception) -> SottoError:
+    """Return the error for a server that could not be talked to: for now, or for good where it is not the right one."""
+    reason = " ".join(str(error).split())[:200]
+    if "CERTIFICATE_VERIFY_FAILED" in reason:
+        return RefusedConnectionError(
+            f"{server} has a certificate that --ca does not vouch for. Use the server's ca.crt."
+        )
+    return LinkDownError(f"{server} cannot be reached ({reason}).")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back for one user: a message, or nothing that can be read."""
+
+    user: str
+    envelope: Envelope | None
+
+    @property
+    def size(self) -> int:
+        """The bytes of its parts."""
+        return 0 if self.envelope is None else sum(map(len, self.envelope.parts.values()))
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """A task as a client has received it; `ticket` is for the connection, which needs it to reply."""
+
+    envelope: Envelope
+    ticket: Any
+
+
+class Fleet(Protocol):
+    """The server's side: all clients."""
+
+    def ask(self, tasks: Mapping[str, tuple[bytes, Envelope]], seconds: float) -> Iterator[Answer]:
+        """Send every user's client its task; yield answers as they arrive, at most one per user, until time is up.
+
+        Tasks are by user, with the key of the client's connection. Whoever is offline or leaves is not waited for.
+        Afterwards, all tasks are withdrawn: an answer that comes later reaches nobody.
+        """
+
+
+class Connection(Protocol):
+    """A client's side."""
+
+    def receive(self) -> Incoming | None:
+        """Return the next task; None where there is none now."""
+
+    def reply(self, incoming: Incoming, envelope: Envelope) -> bool:
+        """Send the answer to a task; return False where the task was withdrawn meanwhile."""

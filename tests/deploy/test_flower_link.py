@@ -1,0 +1,164 @@
+"""Messages both ways over Flower 1.41 and TLS, and everybody who must not get in."""
+
+import base64
+import ssl
+import threading
+from contextlib import closing, suppress
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+from sottovoce.deploy.client_process import ClientOptions, greet
+from sottovoce.deploy.enrolment import Enrolment, EnrolmentRequest
+from sottovoce.deploy.flower_link import FlowerConnection, FlowerFleet, node_key_text, open_superlink
+from sottovoce.deploy.keys import CA_CERT, client_keys, make_certificates, public_bytes
+from sottovoce.deploy.link import LinkDownError, RefusedConnectionError, UnknownKeyError
+from sottovoce.deploy.messages import PROTOCOL, Envelope
+from sottovoce.deploy.public_socket import ENROL, Gate, PublicSocket
+
+
+class Server:
+    """A gate with Flower behind it, on a free port of this machine."""
+
+    def __init__(self, folder):
+        make_certificates(folder, ["localhost", "127.0.0.1"])
+        self.folder, self.enrolment = folder, Enrolment(folder)
+        application, self.state = open_superlink()
+        self.fleet = FlowerFleet(self.state)
+        self.socket = PublicSocket(Gate(application, self.enrol), "127.0.0.1", 0, folder)
+
+    def enrol(self, request):
+        users = self.enrolment.enrol(request)
+        self.fleet.admit(base64.b64decode(request.node_key))
+        return users
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.socket.port}"
+
+    def post(self, path, **options):
+        context = ssl.create_default_context(cafile=self.folder / CA_CERT)
+        with httpx.Client(verify=context, trust_env=False) as client:
+            return client.post(f"https://{self.address}{path}", **options)
+
+    def options(self, folder, **changes):
+        return ClientOptions(folder, self.address, self.folder / CA_CERT, folder, **changes)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("server"))
+    with server.socket:
+        yield server
+
+
+def enrolled(server, folder, user):
+    """Return the keys of a client that has used a token."""
+    node, signing = client_keys(folder)
+    (token,) = server.enrolment.issue([user]).values()
+    keys = {"node_key": node_key_text(node), "signing_key": base64.b64encode(public_bytes(signing)).decode()}
+    body = {"protocol": PROTOCOL, "client": "test", "tokens": [token], **keys}
+    answer = server.post(ENROL, json=body)
+    assert answer.json() == {"users": [user]}
+    assert server.post(ENROL, json=body).status_code == 403  # a token works once
+    return node
+
+
+def test_a_task_goes_down_and_its_answer_comes_back_to_the_bit(server, tmp_path):
+    node = enrolled(server, tmp_path, "ann")
+    large = bytes(range(256)) * 30_000  # more than one piece of 5 MB
+    task = Envelope(b'{"task": 1}', {"theta": large, "frozen": b""})
+    seen = []
+
+    def client():
+        with closing(FlowerConnection(server.address, server.folder / CA_CERT, node)) as connection:
+            ready.set()
+            while not seen:
+                if (incoming := connection.receive()) is not None:
+                    seen.append(incoming.envelope)
+                    connection.reply(incoming, Envelope(b"{}", {"update": large[::-1]}, b"signed"))
+            answered.wait(40)  # whoever leaves before the server has looked is gone
+
+    ready, answered, key = threading.Event(), threading.Event(), public_key_to_bytes(node.public_key())
+    thread = threading.Thread(target=client)
+    thread.start()
+    assert ready.wait(20)
+    tasks = {"ann": (key, task), "nobody": (b"no such key", task)}
+    answers = list(server.fleet.ask(tasks, seconds=30))
+    answered.set()
+    thread.join(20)
+    assert seen == [task]
+    assert [(answer.user, answer.envelope) for answer in answers] == [
+        ("ann", Envelope(b"{}", {"update": large[::-1]}, b"signed"))
+    ]
+    assert not server.state.object_store.store  # nothing is kept of a step
+    assert not list(server.fleet.ask(tasks, seconds=30))  # offline clients are not waited for
+
+
+def test_unknown_keys_other_authorities_and_plaintext_are_refused(server, tmp_path):
+    stranger = ec.generate_private_key(ec.SECP384R1())
+    with pytest.raises(UnknownKeyError, match="not enrolled"):
+        FlowerConnection(server.address, server.folder / CA_CERT, stranger)
+    make_certificates(tmp_path / "other", ["127.0.0.1"])
+    with pytest.raises(RefusedConnectionError, match="vouch"):
+        FlowerConnection(server.address, tmp_path / "other" / CA_CERT, stranger)
+    with pytest.raises(RefusedConnectionError, match="vouch"):
+        greet(ClientOptions(tmp_path, server.address, tmp_path / "other" / CA_CERT, tmp_path))
+    with pytest.raises(httpx.TransportError):
+        httpx.post(f"http://{server.address}/v1/sotto/hello", json={"protocol": PROTOCOL}, trust_env=False)
+    with pytest.raises(LinkDownError):
+        greet(ClientOptions(tmp_path, "127.0.0.1:1", server.folder / CA_CERT, tmp_path))
+
+
+def test_a_revoked_key_is_refused(server, tmp_path):
+    node = enrolled(server, tmp_path, "bob")
+    FlowerConnection(server.address, server.folder / CA_CERT, node).close()
+    server.fleet.expel(public_key_to_bytes(node.public_key()))
+    with pytest.raises(UnknownKeyError):
+        FlowerConnection(server.address, server.folder / CA_CERT, node)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1/control/start-run", "/v1/control/register-node", "/v1/runtime/acquire-task", "/docs", "/health", "/"),
+        *("/openapi.json", "/v1/fleet/../control/start-run", "/v1/fleet/register-node", "/v1/fleet/unregister-node"),
+    ],
+)
+def test_nothing_but_the_fleet_is_on_the_public_socket(server, path):
+    assert server.post(path, content=b"").status_code == 404
+
+
+def test_a_fleet_call_without_a_key_is_refused(server):
+    answer = server.post("/v1/fleet/pull-messages", content=b"", headers={"content-type": "application/protobuf"})
+    assert answer.status_code in (400, 401, 403, 415)
+
+
+def test_large_or_endless_bodies_are_not_read(server):
+    assert server.post("/v1/fleet/push-object", content=bytes((1 << 23) + 1)).status_code == 413
+    with suppress(httpx.TransportError):
+        assert server.post(ENROL, content=iter([b"{}"])).status_code == 413
+
+
+def test_bad_tokens_and_old_versions_get_a_clear_line(server, tmp_path):
+    node, signing = client_keys(tmp_path)
+    keys = {"node_key": node_key_text(node), "signing_key": base64.b64encode(public_bytes(signing)).decode()}
+    answer = server.post(ENROL, json={"protocol": PROTOCOL, "client": "", "tokens": ["guessed"], **keys})
+    assert (answer.status_code, "unknown, or was used" in answer.json()["error"]) == (403, True)
+    with pytest.raises(RefusedConnectionError, match="Install the same version"):
+        greet(server.options(tmp_path, protocol=0))
+    assert server.post(ENROL, json={"protocol": PROTOCOL}).status_code == 400
+
+
+def test_keys_and_tokens_are_for_their_owner_only(server, tmp_path):
+    client_keys(tmp_path / "client")
+    (token,) = server.enrolment.issue(["eve"]).values()
+    private = [*(tmp_path / "client").glob("*.key"), *server.folder.glob("*.key"), server.folder / "enrolment.json"]
+    assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
+    assert token not in (server.folder / "enrolment.json").read_text()
+
+
+def test_a_request_of_enrolment_says_nothing_about_audio():
+    assert set(EnrolmentRequest.model_fields) == {"protocol", "client", "tokens", "node_key", "signing_key"}
