@@ -309,3 +309,6 @@ def test_preparing_again_says_that_nothing_was_done(sotto, make_table, tmp_path)
     assert "not a text file" in sotto("data", "stats", tmp_path / "s", "--speakers", tmp_path / "binary").error
     assert "holds lists" in sotto("data", "split", tmp_path / "s", "--where", "paths=x", "--out", tmp_path / "x").error
     assert sotto("data", "stats", tmp_path / "s", "--figure", tmp_path).code == 1
+    assert "does not end in .png" in sotto("data", "stats", tmp_path / "s", "--figure", tmp_path / "binary").error
+    os.mkfifo(tmp_path / "pipe")
+    assert "not a regular file" in sotto("lm", "build", tmp_path / "pipe", "--out", tmp_path / "lm.arpa").error

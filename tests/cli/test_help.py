@@ -12,7 +12,7 @@ from typer import Context
 
 from sottovoce.cli.command_line import COMMANDS, PANELS, command_line
 from sottovoce.cli.corpus_options import _capitalised
-from sottovoce.cli.help_texts import ORDER
+from sottovoce.cli.help_texts import NO_VALUE, ORDER
 from sottovoce.errors import expectation, with_full_stop
 
 # Asks typer for its completion of bash, and prints what Tab would offer for some words.
@@ -42,7 +42,7 @@ def every() -> dict[str, Any]:
 def test_no_help_shows_a_type_of_python(every):
     for words, command in every.items():
         context = Context(command, info_name="sotto")
-        shown = [parameter.display_type_rich(context) for parameter in command.get_params(context)]
+        shown = [parameter.make_metavar(context) for parameter in command.get_params(context)]
         text = " ".join([*(word for word in shown if word), command.get_usage(context)])
         assert not [sign for sign in "<>{}" if sign in text], (words, text)
         assert "list[" not in text, words
@@ -50,10 +50,8 @@ def test_no_help_shows_a_type_of_python(every):
 
 def test_flags_take_no_value_and_others_name_theirs(every):
     context = Context(every["train federated"])
-    shown = {
-        option.opts[0]: option.display_type_rich(context) for option in every["train federated"].get_params(context)
-    }
-    assert shown["--json"] is shown["--help"] is shown["--wandb-private"] is None
+    shown = {option.opts[0]: option.make_metavar(context) for option in every["train federated"].get_params(context)}
+    assert shown["--json"] == shown["--help"] == NO_VALUE == shown["--wandb-private"]
     assert (shown["--run"], shown["--set"], shown["--workers"]) == ("PATH", "KEY=VALUE...", "INTEGER")
 
 
@@ -71,7 +69,7 @@ def test_every_help_is_a_sentence_that_begins_with_no_mangled_value(every):
 def test_the_word_for_a_value_fits_into_a_narrow_terminal(every):
     for words, command in every.items():
         for parameter in command.get_params(Context(command)):
-            shown = parameter.display_type_rich(Context(command)) or ""
+            shown = parameter.make_metavar(Context(command)) or ""
             assert len(shown) <= 28, (words, parameter.name, shown)  # longer ones break in the middle of a word
 
 

@@ -184,6 +184,11 @@ def test_the_whole_range_of_the_paper_is_computed_or_refused(multipliers, rates)
                     assert points < 1e7
 
 
+def test_a_negative_number_of_releases_is_refused():
+    with pytest.raises(PrivacyError, match="no -1 releases"):
+        rdp({Event(z=1.0, sampling_prob=0.01): -1}, 1e-5)
+
+
 def test_runs_add_up():
     one, other = Event(1.0, 0.01), Event(2.0, 0.03)
     together = {one: 100, other: 200}

@@ -19,7 +19,7 @@ from sottovoce.privacy.privacy_options import Participation, Privacy
 NAMES = ("conv.weight", "blocks.0.ln1.weight", "blocks.0.w1.weight", "blocks.0.w2.weight", "output.bias")
 SIZES = (7, 1, 40, 3, 20)
 ROLES = [role_by_name(name, Transformer.groups) for name in NAMES]
-KINDS = ("global", "uniform", "dim", "weighted")
+KINDS = ("global", "uniform", "dim", "root", "weighted")
 
 
 def mechanism(kind="global", rule="clip", clip_norm=0.01, partition="tensor", **participation):

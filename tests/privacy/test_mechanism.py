@@ -129,7 +129,7 @@ def test_cohorts_of_fixed_size_and_everyone():
 
 
 def test_per_layer_bounds_add_up_to_the_whole():
-    for kind in ("uniform", "dim", "weighted"):
+    for kind in ("uniform", "dim", "root", "weighted"):
         norms = make(Privacy(clip_norm=0.01, clipping=kind, layer_weights={"mlp": 3.0})).clip_norms
         assert math.hypot(*norms) == pytest.approx(0.01, rel=1e-12)
 

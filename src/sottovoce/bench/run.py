@@ -64,7 +64,8 @@ def run_one(group: Group, job: Job, make_display: MakeDisplay, stop: Stop) -> No
         _evaluate(group, job, BEST, BestEvaluations)
     if group.leads:
         before = Done.find(job.folder)  # evaluated on further parts, it took no longer to train
-        seconds = Run(job.folder).log.elapsed_seconds() + time.monotonic() - began
+        trained = Run(job.folder).log.elapsed_seconds()  # 0 where that is private: it depends on the users
+        seconds = trained + time.monotonic() - began if trained > 0 else None
         done = Done(key=job.key, kind=job.kind, steps=steps, seconds=seconds, processes=group.size)
         (before or done).write(job.folder)
 

@@ -19,7 +19,7 @@ from sottovoce.bench.locks import WAIT_SECONDS, Say, lock_path, look_anew, silen
 from sottovoce.bench.plan import Job
 from sottovoce.bench.run import is_done, is_trained, run_one
 from sottovoce.distributed import Group, LostPeerError
-from sottovoce.errors import ConfigError, DataError, SottoError
+from sottovoce.errors import ConfigError, DataError, SottoError, StoppedError
 from sottovoce.files import holder_of, taken
 from sottovoce.processes import under_torchrun
 from sottovoce.runs.display import MakeDisplay, NoDisplay
@@ -53,7 +53,7 @@ def train_jobs(
 ) -> bool:
     """Train the runs that are not done; return whether all are done now (without `wait`, others may train some still).
 
-    A run that fails does not keep others from being trained; its error is raised in the end. Raise DataError where a
+    A run that fails does not keep others from being trained; its error is raised in the end. Raise StoppedError where a
     signal stopped it early.
     """
     failed: dict[str, str] = {}
@@ -149,7 +149,7 @@ def _train_all(group: Group, jobs: Sequence[Job], announce: Announce, wait: bool
 def _leave(stop: Stop) -> None:
     if stop.by_keyboard:
         raise KeyboardInterrupt
-    raise DataError("The benchmark was stopped before the end. Run the same command again to resume.")
+    raise StoppedError("The benchmark was stopped before the end. Run the same command again to resume.")
 
 
 def _train_one(group: Group, job: Job, make_display: MakeDisplay, stop: Stop) -> None:

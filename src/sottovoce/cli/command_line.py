@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
+import click
 import typer.main
 from typer.core import TyperGroup
 
@@ -67,6 +68,7 @@ COMMANDS = (
     ("config", "config:app", "Show the presets, and every setting that a preset resolves to."),
     ("train", "train:app", "Train a recogniser: on all data together, or on users who keep their audio."),
     ("privacy", "privacy:app", "Account for privacy: epsilon, plans, claims, and what a run's ledger proves."),
+    ("deploy", "deploy:app", "Train on real clients over a network: certificates, enrolment, server, client, status."),
     ("bench", "bench:app", "Reproduce the paper's results, in its size or in miniature."),
 )
 
@@ -75,7 +77,7 @@ COMMANDS = (
 PANELS = {
     "Try it": ("demo",),
     "Get data": ("data",),
-    "Train": ("config", "model", "import", "estimate", "train", "watch"),
+    "Train": ("config", "model", "import", "estimate", "train", "deploy", "watch"),
     "Use a model and look at results": ("eval", "transcribe", "lm", "export", "report"),
     "Privacy": ("privacy",),
     "Reproduce the paper": ("bench",),
@@ -139,8 +141,8 @@ def execute() -> int:
         code = command_line()(standalone_mode=False)
     except SottoError as error:
         note(f"error: {error}")
-        code = 1
-    except typer.TyperException as error:
+        code = error.exit_code
+    except click.ClickException as error:
         code = _usage_error(error)
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - the interpreter flushes it at the end
@@ -169,7 +171,7 @@ def _require_text(arguments: Sequence[str]) -> None:
             raise ConfigError(f"{argument!r} is not UTF-8. Rename the file, or give another value.") from None
 
 
-def _usage_error(error: typer.TyperException) -> int:
+def _usage_error(error: click.ClickException) -> int:
     message = error.format_message()
     context = getattr(error, "ctx", None)
     if "\n" in message.strip():  # the help of a command group, given without a command

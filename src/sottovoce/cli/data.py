@@ -58,7 +58,7 @@ def stats(
     Example: sotto data stats stores/digits --figure digits.png
     """
     picture = figure or Path("speakers.png")
-    require_target(picture)
+    require_target(picture, ending=".png")
     names = read_speakers(speakers) if speakers else None
     shown: dict[str, Population] = {}
     for place in stores:

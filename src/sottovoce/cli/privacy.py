@@ -15,6 +15,7 @@ from sottovoce.cli.correlated_plans import print_correlated_plans
 from sottovoce.cli.population_ledger import population as population_command
 from sottovoce.cli.training_plans import show_training_plans
 from sottovoce.errors import ConfigError, DataError
+from sottovoce.files import require_target, written_whole
 
 if TYPE_CHECKING:
     from sottovoce.privacy.acceptance import Acceptance
@@ -306,6 +307,8 @@ def plan(
         return
     if plot is not None and (plot.is_dir() or not plot.absolute().parent.is_dir()):
         raise DataError(f"{plot} cannot be written. Give --plot a file in a folder that exists.")
+    if plot is not None:
+        require_target(plot, ending=".png")
     solved = solve(given, accounting)
     reached = solve(replace(solved, epsilon=None), accounting)
     _note_caution(delta_caution(solved.target_delta, solved.population or 1))
@@ -380,7 +383,7 @@ def claim(
     cohort_size: CohortSize,
     population: Population,
     central_steps: Annotated[
-        int | None, typer.Option(help="T; as many releases as the run made where left out.")
+        int | None, typer.Option(help="T; as many releases as the run made where left out.", min=0)
     ] = None,
     target_delta: Annotated[float | None, typer.Option(help="Delta; the run's own where left out.")] = None,
     accept: Accept = None,
@@ -485,7 +488,6 @@ def explain(
 
     Example: sotto privacy explain runs/private --out statement.md
     """
-    from sottovoce.files import require_target, written_whole
     from sottovoce.privacy.claims import statement
     from sottovoce.runs.verification import verified_account
 

@@ -9,7 +9,7 @@ from sottovoce.cli.arguments import ALL_CORES, AsJson, Workers
 from sottovoce.cli.config import Preset, Settings, configured
 from sottovoce.cli.console import ProgressDisplay, counted, note, print_json
 from sottovoce.cli.dry_run import show_dry_run
-from sottovoce.errors import ConfigError, DataError
+from sottovoce.errors import ConfigError, DataError, StoppedError
 from sottovoce.processes import start_worker_server
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def central(
     limit = resolved.config.central.max_minutes
     _report(trained, resolved, resolved.config.central.steps, max_minutes=limit, as_json=as_json)
     _write_wandb(run, wandb, private=wandb_private)
+    _leave_unfinished(trained)
 
 
 @app.command()
@@ -139,6 +140,15 @@ def federated(
     trained = train_federated(resolved, run, workers=workers, display=TrainingDisplay)
     _report(trained, resolved, resolved.config.federated.central_steps, as_json=as_json)
     _write_wandb(run, wandb, private=wandb_private)
+    _leave_unfinished(trained)
+
+
+def _leave_unfinished(run: "Run") -> None:
+    """Leave with the exit code of SIGTERM where that has ended the training (rank 0); the message is printed."""
+    from sottovoce.workers import leads
+
+    if leads() and run.result is None:
+        raise typer.Exit(StoppedError.exit_code)
 
 
 def _require_wandb(folder: Path | None, *, private: bool) -> None:

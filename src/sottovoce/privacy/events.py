@@ -73,6 +73,8 @@ class Spent:
 def events_of(spent: Spent | Counts) -> dict[Event, int]:
     """Return the events that happened; they must protect against one and the same change."""
     counts = spent.events if isinstance(spent, Spent) else spent
+    if any(count < 0 for count in counts.values()):
+        raise PrivacyError(f"There are no {min(counts.values())} releases. Give a number of releases from 0 on.")
     if len({event.adjacency for event in counts}) > 1:
         raise PrivacyError("Runs with Poisson cohorts and runs with cohorts of fixed size do not compose.")
     return {event: count for event, count in counts.items() if count}

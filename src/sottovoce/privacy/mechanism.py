@@ -53,6 +53,7 @@ WEIGHTS = 2**20  # the largest weight, as an integer
 _SUM_BITS = 62  # users and noise together stay below 2^62 units
 _RESOLUTION_WITHOUT_CLIPPING = 2.0**-40
 _COUNTS = "counts"  # the layer of counts in a sum
+_POWERS = {"uniform": 0.0, "root": 0.5, "dim": 1.0, "weighted": 1.0}  # C_h^2 is in proportion to d_h to this power
 _NOISE_TAIL = 16  # no float64 draw lies further out than this many standard deviations
 
 
@@ -264,9 +265,10 @@ class Mechanism:
             return self.bounds or first_bounds(norm, self._bounded_sizes, self.privacy.adaptive)
         if self.privacy.clipping == "global":
             return (norm,)
-        if self.privacy.clipping not in ("uniform", "dim", "weighted"):
+        power = _POWERS.get(self.privacy.clipping)
+        if power is None:
             raise PrivacyError(f"privacy.clipping={self.privacy.clipping} has no bounds. Add them to `clip_norms`.")
-        shares = [1.0] * len(sizes) if self.privacy.clipping == "uniform" else [float(size) for size in sizes]
+        shares = [float(size) ** power for size in sizes]
         if self.privacy.clipping == "weighted":
             for group, weight in self.privacy.layer_weights.items():
                 inside = self.partition.layers_in(group)

@@ -10,7 +10,7 @@ from sottovoce.privacy.adaptive import AdaptiveClipping
 from sottovoce.privacy.noise import AnyNoise, Gaussian
 
 Sampling = Literal["poisson", "cyclic", "fixed", "everyone"]
-ClippingName = Literal["none", "global", "uniform", "dim", "weighted", "adaptive", "adaptive_global"]
+ClippingName = Literal["none", "global", "uniform", "dim", "root", "weighted", "adaptive", "adaptive_global"]
 RuleName = Literal["clip", "normalize"]
 SourceName = Literal["seeded", "secure"]
 LayerWeight = Annotated[float, Field(ge=1e-6, le=1e6)]
@@ -107,7 +107,7 @@ class Privacy(BaseModel):
     clip_norm: float | None = Field(None, ge=1e-30, le=1e30, description="C, the bound on a user's delta")
     clipping: ClippingName = Field(
         "none",
-        description="none, global to C, or layer by layer: uniform, dim, weighted, with sum C_h^2 = C^2; adaptive "
+        description="none, global to C, or layer by layer with sum C_h^2 = C^2: uniform, dim, root, weighted; adaptive "
         "(layer by layer) and adaptive_global: bounds that begin with C and follow a quantile of users' norms",
     )
     adaptive: AdaptiveClipping = Field(default_factory=AdaptiveClipping, description="options of adaptive clipping")
