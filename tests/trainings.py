@@ -56,11 +56,16 @@ def started(words: list[str], folder: Path, step: int = 0, **options: bool) -> "
     """Start a training and return when it has taken a step that it had not taken before, and at least `step`."""
     before = steps_taken(folder)
     process = subprocess.Popen(words, stderr=subprocess.DEVNULL, **options)
-    while steps_taken(folder) <= before or steps_taken(folder) < step:
-        assert process.poll() is None
-        # A run that goes on first cuts off what it will do again.
-        before = min(before, steps_taken(folder))
-        time.sleep(0.005)
+    try:
+        while steps_taken(folder) <= before or steps_taken(folder) < step:
+            assert process.poll() is None
+            # A run that goes on first cuts off what it will do again.
+            before = min(before, steps_taken(folder))
+            time.sleep(0.005)
+    except BaseException:
+        process.kill()  # or its warning fails a later test
+        process.wait()
+        raise
     return process
 
 

@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 
 import pyarrow.compute as pc
@@ -81,6 +83,28 @@ def test_metrics_of_a_run_that_is_still_writing(folder, tmp_path):
         with pytest.raises(DataError, match=r"metrics.jsonl: line 2 is damaged"):
             run.metrics()
     assert Run(tmp_path / "nothing").metrics().num_rows == 0
+
+
+def test_a_line_that_is_being_written_is_never_taken_for_damage(tmp_path):
+    log = MetricsLog(tmp_path)
+    writing = """
+import itertools, os, sys
+for number in itertools.count():
+    if number % 20 == 0:
+        file = os.open(sys.argv[1] + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.replace(sys.argv[1] + ".new", sys.argv[1])
+    line = b'{"line": %d, "step": %d}\\n' % (number + 1, number + 1)
+    os.write(file, line[:9])
+    os.write(file, line[9:])
+    if number % 20 == 19:
+        os.close(file)
+"""
+    with subprocess.Popen([sys.executable, "-c", writing, log.private]) as writer:
+        try:
+            for _ in range(3000):
+                assert all(line["step"] for line in log.lines())
+        finally:
+            writer.kill()
 
 
 def test_models_are_the_best_and_the_last(folder):

@@ -15,7 +15,7 @@ import heapq
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeGuard
@@ -109,14 +109,14 @@ def _read(path: Path) -> Iterator[tuple[int, Line]]:
         return
     before = 0
     with path.open("rb") as file:
-        for place, text in enumerate(file, 1):
-            if text.endswith(b"\n"):
-                line = _parsed(text)
-                number = None if line is None else line.pop(_NUMBER, place)
-                if line is None or not _is_count(number) or number <= before:
-                    raise DataError(f"{path}: line {place} is damaged. Remove that line, and try again.")
-                before = number
-                yield number, line
+        # Nothing after an incomplete line: it would be the rest of that line, written meanwhile.
+        for place, text in enumerate(takewhile(lambda text: text.endswith(b"\n"), file), 1):
+            line = _parsed(text)
+            number = None if line is None else line.pop(_NUMBER, place)
+            if line is None or not _is_count(number) or number <= before:
+                raise DataError(f"{path}: line {place} is damaged. Remove that line, and try again.")
+            before = number
+            yield number, line
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
