@@ -1,10 +1,13 @@
 """Documents of others are read within bounds."""
 
 import os
+import re
 import time
+from pathlib import Path
 
 import pytest
 
+from sottovoce import reading
 from sottovoce.errors import DataError
 from sottovoce.reading import DEEPEST, BadDocument, parse_json, parse_yaml, read_bounded
 
@@ -51,3 +54,20 @@ def test_only_regular_files_within_the_bound_are_read(tmp_path):
     for other in (tmp_path / "pipe", tmp_path):
         with pytest.raises(DataError, match="not a regular file"):
             read_bounded(other)
+
+
+# What a module reads besides: its own files in the package, what its own workers wrote into a temporary folder, files
+# of an export before they leave, the system's, and files whose kind was looked at before.
+READ_DIRECTLY = {
+    *("config.py", "files.py", "bench/preset.py", "data/corpora/grammar.py", "estimate/user_audio.py"),
+    *("reports/drawing/script.py", "api.py", "cli/dry_run.py", "runs/models_on_speech.py", "workers.py"),
+    *("boundary/comparison.py", "boundary/scan.py", "runs/machine.py", "data/audio.py", "data/corpora/rows.py"),
+    "evaluation/language_model.py",
+}
+
+
+def test_no_other_module_opens_what_may_be_a_pipe_or_a_device():
+    direct = re.compile(r'\.read_(text|bytes)\(|\.open\(("rb?"|encoding)')
+    package = Path(reading.__file__).parent
+    readers = {str(path.relative_to(package)) for path in package.rglob("*.py") if direct.search(path.read_text())}
+    assert readers - {"deploy/flower_link.py", "deploy/deployment_status.py"} == READ_DIRECTLY

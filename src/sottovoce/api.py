@@ -31,6 +31,7 @@ from sottovoce.privacy.noise import NoiseMechanism
 from sottovoce.privacy.planner import Accounting, Plan, solve
 from sottovoce.privacy.privacy_options import Sampling
 from sottovoce.processes import Progress, no_progress
+from sottovoce.reading import read_bounded
 from sottovoce.runs.display import MakeDisplay, NoDisplay
 from sottovoce.runs.folder import Run
 from sottovoce.runs.own_corpus import with_own_corpus
@@ -173,7 +174,7 @@ def _selection(speech: Speech, run: Path, role: str) -> Selection:
     make_folder(run)
     path, content = run / f"{role}.txt", "".join(f"{speaker}\n" for speaker in speech.speakers).encode()
     if path.exists() and (run / "config.json").exists():
-        if path.read_bytes() != content:
+        if read_bounded(path) != content:
             raise DataError(f"{path} names other speakers: {run} was started with them. Choose another folder.")
     else:
         with written_whole(path, private=True) as file:

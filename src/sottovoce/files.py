@@ -25,6 +25,7 @@ from typing import IO, Any, TypeVar
 from pydantic import TypeAdapter
 
 from sottovoce.errors import DataError
+from sottovoce.reading import open_regular, read_bounded
 
 _Row = TypeVar("_Row")
 OWNER_ONLY, OWNER_ONLY_FOLDER = 0o600, 0o700
@@ -171,7 +172,7 @@ def sync_folder(folder: Path) -> None:
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -250,8 +251,8 @@ def taken(path: Path) -> Iterator[bool]:
 def holder_of(path: Path) -> str:
     """Return who last took a lock, for people."""
     try:
-        return path.read_text(errors="replace").strip() or "another process"
-    except OSError:
+        return read_bounded(path).decode(errors="replace").strip() or "another process"
+    except (OSError, DataError):
         return "another process"
 
 

@@ -9,8 +9,9 @@ reason, for whoever knows what the file should have been to say so in one line.
 import json
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from sottovoce.errors import DataError
 
@@ -26,7 +27,7 @@ class BadDocument(ValueError):  # noqa: N818 - a finding, which the caller turns
     """Why a text is not a document that can be used."""
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading; raise DataError for anything else, such as a pipe that nobody writes to."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer would block
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

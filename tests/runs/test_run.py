@@ -78,7 +78,10 @@ def test_metrics_of_a_run_that_is_still_writing(folder, tmp_path):
     with (tmp_path / "run" / "private.jsonl").open("a") as file:
         file.write('{"step": 7, "los')
     assert run.metrics().num_rows == count
-    for damaged in ('{"loss": 2}', "[" * 200_000):
+    for damaged in (
+        *('{"loss": 2}', "[" * 200_000, '{"step": 2, "loss": "low"}', '{"step": 2, "not_private": 3}'),
+        *('{"step": 2, "trust_ratios": {"conv.weight": "x"}}', '{"step": 2, "guarantee": 3}'),
+    ):
         (tmp_path / "run" / "metrics.jsonl").write_text(f'{{"step": 1}}\n{damaged}\n')
         with pytest.raises(DataError, match=r"metrics.jsonl: line 2 is damaged"):
             run.metrics()

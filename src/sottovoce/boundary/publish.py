@@ -42,7 +42,7 @@ from sottovoce.privacy.claims import Account, open_account, statement
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.ledger import LEDGER_FILE
 from sottovoce.privacy.run_files import METRICS_FILE, MODEL_FILE
-from sottovoce.reading import parse_json
+from sottovoce.reading import open_regular, parse_json, read_bounded
 from sottovoce.runs.folder import BEST, LAST, Run
 from sottovoce.runs.metrics_log import MetricsLog
 from sottovoce.runs.verification import verify
@@ -94,7 +94,7 @@ def _metrics(source: Source) -> Content:
 # The list of what may leave: a file that is not named here is not exported.
 EXPORTS: dict[str, Callable[[Source], Content]] = {
     MODEL_FILE: _model,
-    LEDGER_FILE: lambda source: whole_lines((source.run.path / LEDGER_FILE).read_bytes()),
+    LEDGER_FILE: lambda source: whole_lines(read_bounded(source.run.path / LEDGER_FILE)),
     METRICS_FILE: _metrics,
     "statement.md": lambda source: statement(source.account).encode(),
     PUBLIC_CONFIG_FILE: lambda source: as_json(public_part(source.run.config.config)),
@@ -145,7 +145,7 @@ def write_public_files(source: Source, folder: Path) -> None:
             if isinstance(content, bytes):
                 file.write(content)
             else:
-                with content.open("rb") as original:
+                with open_regular(content) as original:
                     shutil.copyfileobj(original, file)
 
 

@@ -9,6 +9,7 @@ from sottovoce.cli.arguments import AsJson, Seed
 from sottovoce.cli.config import Settings, configured
 from sottovoce.cli.console import counted, note, print_json, print_table
 from sottovoce.errors import ConfigError, DataError
+from sottovoce.reading import read_bounded
 
 if TYPE_CHECKING:
     from sottovoce.model.importing import Imported, NameMap
@@ -75,7 +76,7 @@ def _read(path: Path | None) -> "NameMap":
         return NameMap()
     if not path.is_file():
         raise ConfigError(f"There is no map of names {path}. Check the path.")
-    return NameMap.read(parse_tree(path.read_text(encoding="utf-8", errors="replace"), str(path)), str(path))
+    return NameMap.read(parse_tree(read_bounded(path).decode(errors="replace"), str(path)), str(path))
 
 
 def _print(file: Path, out: Path, imported: "Imported") -> None:

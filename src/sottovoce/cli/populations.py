@@ -18,6 +18,7 @@ from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.files import as_json as as_bytes
 from sottovoce.files import gigabytes, make_folder, require_free, written_whole
+from sottovoce.reading import read_bounded
 
 _NAMES = "seed,federated"
 _COPIED_BYTES_PER_SECOND = 200e6  # reading, writing and hashing on a typical disk
@@ -115,7 +116,7 @@ def _write_split(store: Store, out: Path, parts: dict[str, list[str]], method: M
     sizes = {name: len(part) for name, part in parts.items()}
     contents["split.json"] = as_bytes({"store": store.info.hash, "method": method, "speakers": sizes})
     for name, content in contents.items():
-        if (out / name).exists() and (out / name).read_bytes() != content:
+        if (out / name).exists() and read_bounded(out / name) != content:
             raise DataError(f"{out / name} already exists, with another content. Choose another --out.")
     make_folder(out)
     for name, content in contents.items():

@@ -22,7 +22,7 @@ from sottovoce.data.manifest import ManifestRow, Reason, Rejection
 from sottovoce.data.store import BYTES_PER_FRAME, FEATURES
 from sottovoce.features.logmel import frame_count
 from sottovoce.files import naming, open_shared, written_whole
-from sottovoce.reading import parse_json
+from sottovoce.reading import parse_json, read_bounded
 
 JOURNAL = "journal.jsonl"
 _COMMIT_SECONDS = 1.0
@@ -128,7 +128,7 @@ def _valid_lines(path: Path, keys: Sequence[str], available: int) -> list[Journa
     lines: list[JournalLine] = []
     if not path.exists():
         return lines
-    for key, text in zip(keys, path.read_bytes().split(b"\n")[:-1], strict=False):
+    for key, text in zip(keys, read_bounded(path).split(b"\n")[:-1], strict=False):
         try:
             line = JournalLine(**parse_json(text))
         except (ValueError, TypeError):

@@ -34,6 +34,7 @@ from sottovoce.features.bandwidth import FULL_HZ, LEAST_HZ
 from sottovoce.features.logmel import DESCRIPTION
 from sottovoce.files import as_json, folder_bytes, make_folder, only_writer, require_free, write_json
 from sottovoce.processes import Progress, leave_if_unguarded, map_ordered, no_progress
+from sottovoce.reading import read_bounded
 
 CHUNK_ROWS = 16  # small enough that all workers finish at about the same time, large enough to hand over cheaply
 MAX_REJECTED = 0.05
@@ -155,7 +156,7 @@ def _begin(request: Request, partial: Path) -> None:
     record = _StartRecord(**dict(request.record()), features=DESCRIPTION, versions=library_versions())
     path, start = partial / REQUEST, record.model_dump(mode="json")
     remove_temporaries(partial)
-    if path.exists() and path.read_bytes() != as_json(start):
+    if path.exists() and read_bounded(path) != as_json(start):
         if _holds_work(partial):
             raise DataError(
                 f"{partial} holds the work of a preparation with other options or library versions (see {path}). "

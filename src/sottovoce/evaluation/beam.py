@@ -34,6 +34,7 @@ from sottovoce.evaluation.decoding import Decoding
 from sottovoce.evaluation.kneser_ney import UNKNOWN
 from sottovoce.evaluation.language_model import LanguageModelFile
 from sottovoce.evaluation.transcripts import BestPath
+from sottovoce.reading import read_bounded
 
 # Hypotheses that are this much worse than the best one are dropped.
 _THRESHOLD = 50.0
@@ -115,7 +116,7 @@ def _words(options: Decoding, language_model: LanguageModelFile | None) -> Seque
     if options.lexicon is None:
         return None if language_model is None else language_model.words
     try:
-        return options.lexicon.read_text(encoding="utf-8").split()
+        return read_bounded(options.lexicon).decode().split()
     except (UnicodeDecodeError, OSError) as error:
         reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
         raise DataError(f"{options.lexicon} cannot be read: {reason}. Give a file with one word per line.") from None

@@ -19,6 +19,7 @@ from sottovoce.data.text import BOUNDARY
 from sottovoce.errors import DataError
 from sottovoce.evaluation.kneser_ney import BEGIN, END, MAX_ORDER, UNKNOWN, Grams, NgramModel
 from sottovoce.files import written_whole
+from sottovoce.reading import open_regular
 
 Level = Literal["word", "character"]
 USERS_NOTE = "This language model holds speakers' own transcripts, word by word: no privacy guarantee covers it."
@@ -89,7 +90,7 @@ def _lines(names: list[str], grams: Grams, *, with_backoff: bool) -> Iterator[st
 def open_language_model(path: Path) -> LanguageModelFile:
     """Read what a file says about itself, and its words; raise DataError where it is no language model."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start = file.read(len(_BINARY_MAGIC))
         words, note = (_binary_words(path), None) if start == _BINARY_MAGIC else _arpa_words(path)
     except FileNotFoundError:
@@ -105,7 +106,7 @@ _EXPECTED = "Give an ARPA file, such as `sotto lm build` writes, or a binary mod
 
 def _binary_words(path: Path) -> list[str]:
     """Return the words at the end of a binary file, each followed by a zero."""
-    with path.open("rb") as file, contextlib.closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as whole:
+    with open_regular(path) as file, contextlib.closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as whole:
         start = whole.rfind(UNKNOWN.encode() + b"\0")
         listed = whole[start:] if start >= 0 else b""
     if not listed:
@@ -139,7 +140,7 @@ def _arpa_words(path: Path) -> tuple[list[str], LanguageModelNote | None]:
 
 
 def _opened(path: Path) -> IO[str]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         zipped = file.read(2) == _GZIP_MAGIC
     return gzip.open(path, "rt", encoding="utf-8") if zipped else path.open(encoding="utf-8")
 

@@ -30,6 +30,7 @@ from sottovoce.privacy.ledger_header import EarlierRun, LedgerHeader
 from sottovoce.privacy.ledger_lines import Changes, Entry, Release, Resumption, RunEnd, Saved, read_entry
 from sottovoce.privacy.population_ledger import PopulationLedger, RunCharges
 from sottovoce.privacy.privacy_options import Budget
+from sottovoce.reading import read_bounded
 
 LEDGER_FILE = "ledger.jsonl"
 
@@ -242,7 +243,7 @@ def read_ledger(path: Path, *, repair: bool = False) -> LedgerContent | None:
     Raise PrivacyError with the number of a line that was changed or is damaged. An incomplete line at the end is left
     out; `repair` cuts it off.
     """
-    data = path.read_bytes()
+    data = read_bounded(path)
     whole = whole_lines(data)
     if len(whole) < len(data) and repair:
         os.truncate(path, len(whole))

@@ -39,6 +39,7 @@ from sottovoce.privacy.chain import EMPTY, Mark, append, read_lines, whole_lines
 from sottovoce.privacy.charges import Charges
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.ledger_lines import read_line
+from sottovoce.reading import read_bounded
 
 FORMAT = "sottovoce-population-ledger-1"
 WITNESS_FILE = "privacy.json"  # in a store
@@ -331,7 +332,7 @@ class PopulationLedger:
         if not self.runs and not path.exists():  # nothing was hashed with it yet
             with written_whole(path, private=True) as file:
                 file.write(secrets.token_bytes(_SALT_BYTES))
-        salt = path.read_bytes() if path.is_file() else b""
+        salt = read_bounded(path) if path.is_file() else b""
         if len(salt) != _SALT_BYTES:
             raise PrivacyError(f"{path} is missing or damaged. Restore it.")
         return salt
@@ -374,6 +375,6 @@ def _read_witness(store: Path | None) -> _Witness | None:
     if path is None or not path.exists():
         return None
     try:
-        return _Witness.model_validate_json(path.read_bytes())
+        return _Witness.model_validate_json(read_bounded(path))
     except ValidationError:
         raise DataError(f"{path} is damaged. Restore it.") from None

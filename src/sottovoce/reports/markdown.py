@@ -4,6 +4,7 @@ from pathlib import Path
 
 from sottovoce.errors import DataError
 from sottovoce.files import written_whole
+from sottovoce.reading import read_bounded
 
 
 def write_section(path: Path, name: str, text: str) -> None:
@@ -36,7 +37,7 @@ def require_section(path: Path, name: str) -> str:
             f"{path} cannot be written: it is a folder, or its folder does not exist. Give a Markdown file."
         )
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        text = read_bounded(path).decode() if path.exists() else ""
     except UnicodeDecodeError:
         raise DataError(f"{path} is not a text file in UTF-8. Give a Markdown file.") from None
     if text.count(begin) > 1 or text.count(begin) != text.count(end) or text.find(begin) > text.find(end):

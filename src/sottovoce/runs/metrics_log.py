@@ -26,14 +26,16 @@ from sottovoce.errors import DataError
 from sottovoce.files import keep_private, make_folder, naming, open_private, open_shared, written_whole
 from sottovoce.limits import LARGEST_WHOLE
 from sottovoce.privacy.run_files import METRICS_FILE, PRIVATE_METRICS_FILE, PUBLIC_METRICS
-from sottovoce.reading import BadDocument, parse_json
+from sottovoce.reading import BadDocument, open_regular, parse_json
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 _NUMBERS = ("lr", "central_lr", "dev_wer")  # where a line has them
 _NUMBER = "line"
-Line = Mapping[str, Any]  # a value is a number, a text, null, or such a mapping
+_TEXTS = ("guarantee",)  # everything else is numbers
+_SECTIONS = ("trust_ratios", "clip_norms", "layer_gradient_norms", "not_private")  # numbers by name
+Line = Mapping[str, Any]  # a value is a number, null, or such a mapping; or one of the texts
 
 
 class Kept(NamedTuple):
@@ -108,7 +110,7 @@ def _read(path: Path) -> Iterator[tuple[int, Line]]:
     if not path.exists():
         return
     before = 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         # Nothing after an incomplete line: it would be the rest of that line, written meanwhile.
         for place, text in enumerate(takewhile(lambda text: text.endswith(b"\n"), file), 1):
             line = _parsed(text)
@@ -125,20 +127,24 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
         line = parse_json(text)
     except BadDocument:
         return None
-    if not isinstance(line, dict) or not _is_count(line.get("step")) or not _is_whole(line):
+    if not isinstance(line, dict) or not _is_count(line.get("step")):
         return None
-    return line if all(_is_number(line.get(key, 0.0)) for key in _NUMBERS) else None
-
-
-def _is_whole(line: Line) -> bool:
-    """Return whether the values of a line, and those of its sections, are numbers, texts, lists of them, or null."""
-    return all(
-        _is_whole(value) if isinstance(value, Mapping) else not isinstance(value, int) or abs(value) <= LARGEST_WHOLE
-        for value in line.values()
+    sound = (
+        all(_is_number(line.get(key, 0.0)) for key in _NUMBERS)
+        and all(isinstance(line.get(key, {}), Mapping) for key in _SECTIONS)
+        and all(isinstance(value, str) if key in _TEXTS else _holds_numbers(value) for key, value in line.items())
     )
+    return line if sound else None
 
 
-def _is_number(value: object) -> bool:
+def _holds_numbers(value: object) -> bool:
+    """Return whether a value is a number, null, or a section of such values."""
+    if isinstance(value, Mapping):
+        return all(map(_holds_numbers, value.values()))
+    return value is None or (_is_number(value) and (isinstance(value, float) or abs(value) <= LARGEST_WHOLE))
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

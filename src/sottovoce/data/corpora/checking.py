@@ -19,6 +19,7 @@ from sottovoce.data.corpora.rows import Malformed, Row, read_rows
 from sottovoce.data.corpora.spec import require_folder
 from sottovoce.errors import DataError
 from sottovoce.processes import Progress, no_progress
+from sottovoce.reading import open_regular, read_bounded
 
 _READ_AT_ONCE = 1 << 22  # bytes
 _SHOWN = 3  # names of a list
@@ -115,7 +116,7 @@ def _check_archive(root: Path, archive: Archive, progress: Progress) -> list[Dow
 
 def _digest(path: Path, archive: Archive, progress: Progress) -> str:
     hasher = hashlib.new(archive.algorithm, usedforsecurity=False)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while piece := file.read(_READ_AT_ONCE):
             hasher.update(piece)
             progress(f"reading {archive.name}", file.tell() >> 20, archive.octets >> 20)
@@ -209,7 +210,7 @@ def _folders(path: Path) -> Iterator[Path]:
 def _listed_chapters(path: Path) -> dict[str, int]:
     """Return the number of chapters of every subset in CHAPTERS.TXT (ID | READER | MINUTES | SUBSET | ...)."""
     counts: dict[str, int] = {}
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    lines = read_bounded(path).decode(errors="replace").splitlines() if path.is_file() else []
     for fields in (line.split("|") for line in lines if not line.startswith(";")):
         if len(fields) > 3:
             counts[fields[3].strip()] = counts.get(fields[3].strip(), 0) + 1

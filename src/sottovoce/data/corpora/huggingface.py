@@ -28,6 +28,7 @@ from sottovoce.data.corpora.spec import CorpusSpec
 from sottovoce.data.embedded import place_of, read_arrow
 from sottovoce.data.manifest import Corpus, Entry, Reason, Rejection
 from sottovoce.errors import DataError
+from sottovoce.reading import BadDocument, parse_json, read_bounded
 
 _ROWS = 10_000  # at a time
 _SHARD = re.compile(r"(?P<split>.+?)(?:-\d{5}-of-\d{5}(?:-[0-9a-f]+)?)?\.parquet")
@@ -263,10 +264,10 @@ def _saved_files(folder: Path) -> list[Path]:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_bounded(path))
     except FileNotFoundError:
         raise DataError(f"{path} is missing. Give a folder that save_to_disk wrote.") from None
-    except (ValueError, RecursionError):
+    except BadDocument:
         content = None
     if not isinstance(content, dict):
         raise DataError(f"{path} is damaged. Save the dataset again.")

@@ -9,6 +9,7 @@ from pydantic import Field
 from sottovoce.data.corpora.spec import CorpusSpec, require_folder
 from sottovoce.data.manifest import Corpus, Entry, Reason, Rejection
 from sottovoce.errors import DataError
+from sottovoce.reading import read_bounded
 
 # The training sets as the paper names them.
 _PAPER_NAMES = {
@@ -89,7 +90,7 @@ def read_transcripts(path: Path) -> list[tuple[str, str]]:
     """Return the utterances of a chapter and their texts; none where the file does not exist."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_bounded(path).decode(errors="replace").splitlines()
     return [(utterance, text) for utterance, _, text in (line.partition(" ") for line in lines) if utterance]
 
 
@@ -97,6 +98,6 @@ def _read_sex(path: Path) -> dict[str, str]:
     """Return the sex column of SPEAKERS.TXT by speaker; empty if the file does not exist."""
     if not path.exists():
         return {}
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_bounded(path).decode(errors="replace").splitlines()
     rows = [line.split("|") for line in lines if not line.startswith(";")]
     return {row[0].strip(): row[1].strip() for row in rows if len(row) > 1}

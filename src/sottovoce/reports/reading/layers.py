@@ -88,19 +88,23 @@ def diagnostics(line: Line) -> Mapping[str, Any]:
 def layer_values(line: Line, name: str) -> Mapping[str, float]:
     """Return a diagnostic of every layer; empty where the run did not log it."""
     layers = diagnostics(line).get("layers")
-    values = layers.get(name) if isinstance(layers, Mapping) else None
-    return values if isinstance(values, Mapping) else {}
+    return numbers(layers.get(name) if isinstance(layers, Mapping) else None)
 
 
-def signal_to_noise(line: Line) -> Mapping[str, float | None]:
+def numbers(values: object) -> Mapping[str, float]:
+    """Return the numbers among the values of a section; empty where it is none."""
+    named = values.items() if isinstance(values, Mapping) else ()
+    return {name: value for name, value in named if isinstance(value, int | float)}
+
+
+def signal_to_noise(line: Line) -> Mapping[str, float]:
     """Return the signal-to-noise ratio of every layer in one step."""
-    values = diagnostics(line).get("signal_to_noise")
-    return values if isinstance(values, Mapping) else {}
+    return numbers(diagnostics(line).get("signal_to_noise"))
 
 
-def trust_ratios(line: Line) -> Mapping[str, float | None]:
+def trust_ratios(line: Line) -> Mapping[str, float]:
     """Return the trust ratio of every layer in one step."""
-    return line.get("trust_ratios") or {}
+    return numbers(line.get("trust_ratios"))
 
 
 def delta_norms(record: RunRecord) -> dict[str, Pooled]:
@@ -117,7 +121,7 @@ def central_norms(record: RunRecord) -> dict[str, Pooled]:
     """Return the norm of the gradient for every layer of a central run, over the steps that logged it."""
     samples: dict[str, list[tuple[float, float, int]]] = {}
     for line in record.steps:
-        for layer, norm in (line.get("layer_gradient_norms") or {}).items():
+        for layer, norm in numbers(line.get("layer_gradient_norms")).items():
             samples.setdefault(layer, []).append((norm, 0.0, 1))
     return _pooled_by_layer(samples)
 

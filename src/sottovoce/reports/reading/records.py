@@ -230,8 +230,8 @@ def _read(path: Path, name: str, row: BenchRow | None) -> RunRecord:
 
 def _users(lines: Sequence[Line]) -> int | None:
     """Return the number of users in the store, as the first line of a federated run states it where it is not K."""
-    stated = [line["not_private"]["users"] for line in lines if "guarantee" in line and "not_private" in line]
-    return int(stated[-1]) if stated else None
+    stated = [line.get("not_private", {}).get("users") for line in lines if "guarantee" in line]
+    return int(stated[-1]) if stated and isinstance(stated[-1], int | float) else None
 
 
 def _of_the_last_model(evaluations: Mapping[str, Evaluation], lines: Sequence[Line]) -> dict[str, Evaluation]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -10,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from sottovoce.reports.drawing.charts import Panel, Picture, log_axis, make_picture, thinned
 from sottovoce.reports.drawing.elements import CaptionedFigure, CsvTable, CsvValue, Element, Paragraph, Section
 from sottovoce.reports.drawing.hover import hover_label
-from sottovoce.reports.reading.layers import diagnostics
+from sottovoce.reports.reading.layers import diagnostics, numbers
 from sottovoce.reports.reading.run_groups import RunGroup, all_runs, legend
 from sottovoce.runs.metrics_log import Line
 
@@ -23,17 +22,21 @@ class Quantity:
 
     name: str  # in the CSV file
     title: str  # of its panel
-    read: Callable[[Line], Any]
+    read: Callable[[Line], float | None]
 
 
-def _diagnostic(name: str) -> Callable[[Line], Any]:
-    return lambda line: diagnostics(line).get(name)
+def _diagnostic(name: str) -> Callable[[Line], float | None]:
+    return lambda line: numbers(diagnostics(line)).get(name)
 
 
-def _before_noise(line: Line) -> Any:
-    values = diagnostics(line)
+def _logged(name: str) -> Callable[[Line], float | None]:
+    return lambda line: numbers(line).get(name)
+
+
+def _before_noise(line: Line) -> float | None:
+    values = numbers(diagnostics(line))
     # Without noise, the norm before and after it is the same; runs without diagnostics log neither.
-    return values.get("server_norm_before_noise", line.get("server_norm") if values else None)
+    return values.get("server_norm_before_noise", numbers(line).get("server_norm") if values else None)
 
 
 _GRADIENT = Quantity("gradient_norm", "local gradient", _diagnostic("gradient_norm"))
@@ -43,11 +46,11 @@ _FEDERATED = (
     Quantity("delta_norm", "delta before clipping", _diagnostic("delta_norm")),
     Quantity("delta_norm_clipped", "delta after clipping", _diagnostic("delta_norm_clipped")),
     Quantity("server_norm_before_noise", "average before noise", _before_noise),
-    Quantity("server_norm", "average after noise", lambda line: line.get("server_norm")),
+    Quantity("server_norm", "average after noise", _logged("server_norm")),
 )
 _CENTRAL = (
-    Quantity("loss", "loss", lambda line: line.get("loss")),
-    Quantity("gradient_norm", "gradient before clipping", lambda line: line.get("gradient_norm")),
+    Quantity("loss", "loss", _logged("loss")),
+    Quantity("gradient_norm", "gradient before clipping", _logged("gradient_norm")),
 )
 
 # These panels share an axis, because readers compare them.

@@ -11,7 +11,7 @@ from sottovoce.reports.drawing.charts import Panel, log_axis, make_picture, thin
 from sottovoce.reports.drawing.elements import CaptionedFigure
 from sottovoce.reports.drawing.hover import hover_label
 from sottovoce.reports.drawing.numbers import epsilon, percent
-from sottovoce.reports.reading.layers import diagnostics
+from sottovoce.reports.reading.layers import diagnostics, numbers
 from sottovoce.reports.reading.records import RunRecord, SetName
 from sottovoce.reports.reading.run_groups import RunGroup, benches_of, headline_set
 from sottovoce.reports.sections.line_charts import line_height, name_lines
@@ -112,14 +112,14 @@ def _wers(run: RunRecord) -> Curve:
 
 def _losses(run: RunRecord) -> Curve:
     values = [
-        (int(line["step"]), line.get("loss") if run.kind == "central" else diagnostics(line).get("loss"))
+        (int(line["step"]), numbers(line if run.kind == "central" else diagnostics(line)).get("loss"))
         for line in run.steps
     ]
-    return [(step, float(value)) for step, value in values if value is not None]
+    return [(step, value) for step, value in values if value is not None]
 
 
 def _epsilons(run: RunRecord) -> Curve:
-    return [(int(line["step"]), float(line["epsilon"])) for line in run.steps if line.get("epsilon") is not None]
+    return [(int(line["step"]), numbers(line)["epsilon"]) for line in run.steps if "epsilon" in numbers(line)]
 
 
 def _few(curve: Curve) -> tuple[list[float], list[float]]:

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from sottovoce.model.partition import WHOLE
 from sottovoce.reports.drawing.charts import Panel, Picture, log_axis, make_picture
 from sottovoce.reports.drawing.hover import hover_label
-from sottovoce.reports.reading.layers import place_of
+from sottovoce.reports.reading.layers import numbers, place_of
 from sottovoce.reports.reading.run_groups import RunGroup, legend
 
 Norms = Mapping[str, Mapping[int, float]]  # by layer, then by step
@@ -35,7 +35,7 @@ def layers_over_steps_picture(name: str, alt: str, groups: Sequence[RunGroup], k
 def _norms(group: RunGroup, key: str) -> Norms:
     norms: dict[str, dict[int, float]] = {}
     for line in group.first.steps:
-        for layer, norm in (line.get(key) or {}).items():
+        for layer, norm in numbers(line.get(key)).items():
             if norm > 0:  # layer drop leaves a layer out of some steps
                 norms.setdefault(layer, {})[int(line["step"])] = float(norm)
     return norms if any(len(over_steps) > 1 for over_steps in norms.values()) else {}
