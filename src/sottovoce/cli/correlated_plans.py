@@ -27,7 +27,7 @@ def print_correlated_plans(
     first = found[0]
     rows = [[*_sizes(one), _short(one.like), _share(one, first), f"{one.spread:.3g}"] for one in found]
     print_table(
-        f"Correlated noise ({strategy}), epsilon at delta {given.target_delta:g} by {accounting.upper()}", header, rows
+        f"Correlated noise ({strategy}), epsilon at delta {_short(given.target_delta)} by {accounting.upper()}", header, rows
     )
     note(
         "b: the number of bands; independent: the sigma_dp of independent noise with the same error of prefix sums; "
