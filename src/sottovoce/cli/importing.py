@@ -12,7 +12,7 @@ from sottovoce.cli.console import counted, note, print_json, print_table
 from sottovoce.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from sottovoce.model.importing import Imported, NameMap
+    from sottovoce.model.importing import Imported, Misfit, NameMap
 
 _SHOWN = 20  # tensors of each kind
 
@@ -98,6 +98,10 @@ def _print(file: Path, out: Path, imported: "Imported") -> None:
     if imported.new_tokens or imported.dropped_tokens:
         new, dropped = (" ".join(tokens) or "none" for tokens in (imported.new_tokens, imported.dropped_tokens))
         note(f"Tokens with new output rows: {new}. Tokens that were left out: {dropped}.")
+
+
+def _misfit(one: "Misfit") -> str:
+    return f"{one.parameter} is {_shape(one.needed)}; in the file {one.tensor} is {_shape(one.given)}"
 
 
 def _shape(sizes: tuple[int, ...]) -> str:
