@@ -195,7 +195,7 @@ def test_training_evaluating_and_transcribing_say_where_bandwidths_differ(tmp_pa
     narrow, wide = (
         sotto("eval", tmp_path / "run", stores / f"{name}-store", "--workers", 1) for name in ("narrow", "wide")
     )
-    assert "the model was trained on 8,000 Hz" in narrow.stderr
+    assert "was trained on 8,000 Hz" in narrow.stderr
     assert "Note" not in wide.stderr
     narrow, wide = (
         sotto("transcribe", tmp_path / "run", *(stores / name).glob("*.wav")) for name in ("narrow", "wide")

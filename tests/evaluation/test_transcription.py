@@ -15,7 +15,7 @@ from conftest import write_audio
 from sottovoce.data.text import TokenSet
 from sottovoce.evaluation import windows
 from sottovoce.evaluation.file_transcription import Unread, _tasks, transcribe_files
-from sottovoce.evaluation.transcript_formats import TranscriptFormat, as_document
+from sottovoce.evaluation.transcript_formats import TranscriptFormat, TranscriptStream, as_document
 from sottovoce.evaluation.transcription import hear, transcribe
 from sottovoce.evaluation.transcripts import Transcript, Word
 from sottovoce.evaluation.windows import FilePiece, pieces_of
@@ -168,6 +168,15 @@ def test_a_textgrid_covers_the_file_without_gaps():
     assert [end for _, end, _ in rows[:-1]] == [start for start, _, _ in rows[1:]]
     assert (float(rows[0][0]), float(rows[-1][1])) == (0.0, 9.5)
     assert f"intervals: size = {len(rows)}" in grid
+
+
+def test_every_one_of_several_files_has_a_line():
+    lines = []
+    stream = TranscriptStream(lines.append, TranscriptFormat.TXT, named=True)
+    for transcript in (SPOKEN, Transcript("silent.wav", 1.0, [])):
+        stream.add(transcript)
+    stream.close()
+    assert lines == [f"{SPOKEN.file}: hello there again now\n", "silent.wav:\n"]
 
 
 def test_where_transcripts_are_written(model, tmp_path, sotto):

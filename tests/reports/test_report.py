@@ -381,6 +381,8 @@ def test_the_command_says_what_it_wrote_and_writes_the_same_bytes_again(folder, 
     assert all(Path(file).is_file() for file in found["files"])
     first = (tmp_path / "report.html").read_bytes()
     assert b"<title>central, twin</title>" in first
+    assert b"convergence bound" not in first  # nor any other part that only federated runs have
+    assert b"trust ratio" not in first
     assert sotto("report", tmp_path / "central", tmp_path / "twin").code == 0
     assert (tmp_path / "report.html").read_bytes() == first
 

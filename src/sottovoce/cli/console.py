@@ -103,6 +103,7 @@ class ProgressDisplay:
             TimeRemainingColumn(),
             console=stderr,
             disable=hidden or not stderr.is_terminal,
+            redirect_stdout=False,  # results go where the user sends them, not to the terminal of the bar
         )
         self._tasks: dict[str, TaskID] = {}
         self._started: dict[str, tuple[float, int]] = {}

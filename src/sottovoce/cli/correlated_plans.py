@@ -26,9 +26,8 @@ def print_correlated_plans(
     header = ["b", "K", "S", "T", "epsilon", "sigma_dp", "independent", "noise", "a step"]
     first = found[0]
     rows = [[*_sizes(one), _short(one.like), _share(one, first), f"{one.spread:.3g}"] for one in found]
-    print_table(
-        f"Correlated noise ({strategy}), epsilon at delta {given.target_delta:g} by {accounting.upper()}", header, rows
-    )
+    at = f"epsilon at delta {_short(given.target_delta)} by {accounting.upper()}"
+    print_table(f"Correlated noise ({strategy}), {at}", header, rows)
     note(
         "b: the number of bands; independent: the sigma_dp of independent noise with the same error of prefix sums; "
         "noise: that, over the first row; a step: the std of one release over sigma_dp. To use it, set "

@@ -104,13 +104,14 @@ def _federated_work(planned: dict[str, Any]) -> list[list[str]]:
 
 
 def _epsilon(privacy: dict[str, Any]) -> str:
-    from sottovoce.privacy.accounting import rounded_up, short_exponents
+    from sottovoce.privacy.accounting import rounded_up, short_exponents, short_number
 
     if privacy["no_guarantee"] is not None:
         return f"none: {privacy['no_guarantee']}"
     tight = privacy["epsilon_pld"]
     by_pld = "" if tight is None else f", {short_exponents(rounded_up(tight))} (PLD)"
-    text = f"{short_exponents(rounded_up(privacy['epsilon_rdp']))} (RDP){by_pld} at delta {privacy['target_delta']:g}"
+    by_rdp, delta = short_exponents(rounded_up(privacy["epsilon_rdp"])), short_number(privacy["target_delta"])
+    text = f"{by_rdp} (RDP){by_pld} at delta {delta}"
     return text if privacy["no_pld"] is None else f"{text}; PLD refused: {privacy['no_pld']}"
 
 

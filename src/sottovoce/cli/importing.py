@@ -1,5 +1,6 @@
 """sotto import: a seed model from the parameters of another program's model."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from sottovoce.errors import ConfigError, DataError
 from sottovoce.reading import read_bounded
 
 if TYPE_CHECKING:
-    from sottovoce.model.importing import Imported, NameMap
+    from sottovoce.model.importing import Imported, Misfit, NameMap
 
 _SHOWN = 20  # tensors of each kind
 
@@ -82,19 +83,26 @@ def _read(path: Path | None) -> "NameMap":
 def _print(file: Path, out: Path, imported: "Imported") -> None:
     rows = [["new, nothing was given", name] for name in imported.missing]
     rows += [
-        ["wrong shape, so new", f"{one.parameter} is {_shape(one.needed)}, {one.tensor} is {_shape(one.given)}"]
+        [
+            "wrong shape, so new",
+            f"{one.parameter} is {_shape(one.needed)}; in the file {one.tensor} is {_shape(one.given)}",
+        ]
         for one in imported.wrong_shape
     ]
     rows += [["left over", name] for name in imported.left_over]
     rows += [["in the map, but not in the file", pattern] for pattern in imported.unused_patterns]
     if rows:
         print_table(f"{file}: what did not fit", ["", "tensor"], _shortened(rows), text_columns=2)
-    share = 100 * imported.taken_parameters / imported.parameters
+    share = math.floor(1000 * imported.taken_parameters / imported.parameters) / 10  # 100 % means all of them
     fitted = imported.tensors - len(imported.missing) - len(imported.wrong_shape)
-    note(f"{out}: {fitted} of {counted(imported.tensors, 'tensor')} ({share:.1f} % of the parameters) are from {file}.")
+    note(f"{out}: {fitted} of {counted(imported.tensors, 'tensor')} ({share:g} % of the parameters) are from {file}.")
     if imported.new_tokens or imported.dropped_tokens:
         new, dropped = (" ".join(tokens) or "none" for tokens in (imported.new_tokens, imported.dropped_tokens))
         note(f"Tokens with new output rows: {new}. Tokens that were left out: {dropped}.")
+
+
+def _misfit(one: "Misfit") -> str:
+    return f"{one.parameter} is {_shape(one.needed)}; in the file {one.tensor} is {_shape(one.given)}"
 
 
 def _shape(sizes: tuple[int, ...]) -> str:

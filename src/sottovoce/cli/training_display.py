@@ -34,6 +34,7 @@ class TrainingDisplay:
             TextColumn("{task.description}"),
             console=stderr,
             disable=not stderr.is_terminal,
+            redirect_stdout=False,
         )
         self._task = self._bar.add_task("", total=None)
         self._said = time.monotonic()

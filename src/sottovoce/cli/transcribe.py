@@ -68,8 +68,8 @@ def transcribe(
 ) -> None:
     """Print the words spoken in audio files as they are recognised; --json adds the time of every word.
 
-    A file without recognised speech gives a line on stderr and, with --json, an empty text. A file that cannot be read
-    gives a line on stderr; the others are transcribed, and the exit code is 1.
+    A file without recognised speech gives a line on stderr and an empty text. A file that cannot be read gives a line
+    on stderr; the others are transcribed, and the exit code is 1.
 
     Example: sotto transcribe runs/digits recording.mp3
     """

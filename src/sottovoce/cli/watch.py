@@ -151,6 +151,7 @@ class _Bar:
             BarColumn(bar_width=20),
             TextColumn("{task.description}", markup=False),
             console=stdout,
+            redirect_stdout=False,
         )
         self._task = self._bar.add_task("", total=None, visible=False)
 

@@ -62,10 +62,12 @@ def _augmented(band: BandRange | None, augment: SpecAugment | None) -> BandRange
     return BandRange(min(band.low_hz, round(augment.bandlimit_hz[0])), band.high_hz)
 
 
-def difference(heard: BandRange | None, bandwidths: Bandwidths | Sequence[int], what: str) -> str | None:
+def difference(
+    heard: BandRange | None, bandwidths: Bandwidths | Sequence[int], what: str, model: str = "the model"
+) -> str | None:
     """Return a line on how speech differs from what a model has heard; None where it does not, or either is unknown.
 
-    `what` names the speech, such as "utterances of dev".
+    `what` names the speech, such as "utterances of dev", and `model` the model.
     """
     found = np.asarray(bandwidths, np.int64)
     if heard is None or not len(found):
@@ -76,7 +78,7 @@ def difference(heard: BandRange | None, bandwidths: Bandwidths | Sequence[int], 
     verb = "has" if len(outside) == 1 else "have"
     return (
         f"Note: {len(outside):,} of {len(found):,} {what} {verb} a bandwidth of about {int(np.median(outside)):,} Hz; "
-        f"the model was trained on {_in_words(heard)}. Expect more errors. {_SEE}"
+        f"{model} was trained on {_in_words(heard)}. Expect more errors. {_SEE}"
     )
 
 

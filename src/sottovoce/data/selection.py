@@ -24,14 +24,28 @@ class Selection(BaseModel):
 
     @classmethod
     def parse(cls, text: str) -> "Selection":
-        """Read STORE or STORE@SPEAKERS."""
-        store, at, speakers = text.partition("@")
-        return cls(store=Path(store), speakers=Path(speakers) if at else None)
+        """Read STORE or STORE@SPEAKERS. Names may hold further @: what exists decides which one separates."""
+        cuts = [place for place, letter in enumerate(text) if letter == "@"]
+        readings = [
+            cls(store=Path(text)),
+            *(cls(store=Path(text[:cut]), speakers=Path(text[cut + 1 :])) for cut in reversed(cuts)),
+        ]
+        whole = [reading for reading in readings if reading._exists()]
+        if len(whole) > 1:
+            stores = " and ".join(str(reading.store) for reading in whole)
+            raise DataError(f"{text} can mean the stores {stores}. Rename one of them, or its list of speakers.")
+        if whole or not cuts:
+            return (whole or readings)[0]
+        # Something is missing: name it where a store is, or else at the last @.
+        return next((reading for reading in readings if reading.store.is_dir()), readings[1])
+
+    def _exists(self) -> bool:
+        return self.store.is_dir() and (self.speakers is None or self.speakers.exists())
 
     def open(self) -> Population:
         """Open the store and return all its speakers, or the listed ones, as a population."""
-        names = None if self.speakers is None else read_speakers(self.speakers)
-        population = Population.of(Store.open(self.store), names)
+        store = Store.open(self.store)
+        population = Population.of(store, None if self.speakers is None else read_speakers(self.speakers))
         if len(population.all_rows()) == 0:
             raise DataError(f"{self.speakers or self.store} selects no utterances. Name at least one speaker.")
         return population

@@ -132,9 +132,13 @@ def require_columns(path: Path, present: list[str], required: tuple[str, ...] | 
 
 
 def read_table(path: Path, columns: list[str] | None) -> pa.Table:
-    """Return a table, or some of its columns."""
-    with _faults_of(path):
-        return pq.read_table(path, columns=columns, memory_map=False)
+    """Return a table, or some of its columns.
+
+    It is read without Arrow's threads: where memory is short and a thread does not start, they wait for it for ever.
+    """
+    with _faults_of(path), pq.ParquetFile(path, memory_map=False) as file:
+        table = file.read(columns=columns, use_threads=False)
+        return table if columns is None else table.select(columns)
 
 
 def read_rows(path: Path, start: int, stop: int, columns: list[str] | None) -> pa.Table:
@@ -145,7 +149,7 @@ def read_rows(path: Path, start: int, stop: int, columns: list[str] | None) -> p
         first = int(np.searchsorted(ends, start, side="right"))
         last = int(np.searchsorted(ends, stop, side="left"))
         groups = list(range(first, min(last, len(sizes) - 1) + 1))
-        table = file.read_row_groups(groups, columns=columns)
+        table = file.read_row_groups(groups, columns=columns, use_threads=False)
         return table.slice(start - (int(ends[first]) - sizes[first] if groups else 0), stop - start)
 
 
@@ -154,5 +158,7 @@ def _faults_of(path: Path) -> Any:
     """Turn what Arrow finds wrong with a file into a DataError."""
     try:
         yield
+    except MemoryError:  # Arrow's is an ArrowException, too, and says nothing about the file
+        raise
     except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
         raise damaged(path, error) from None

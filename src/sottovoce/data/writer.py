@@ -38,6 +38,7 @@ from sottovoce.data.store import (
     Store,
     StoreInfo,
 )
+from sottovoce.data.store_files import read_table
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
@@ -157,7 +158,7 @@ def write_info(
 ) -> None:
     """Write store.json, which makes the folder a store; sizes and hashes come from the files in the folder."""
     files = {name: sha256_of(folder / name) for name in CONTENT_FILES}
-    speakers = pq.read_table(folder / SPEAKERS)
+    speakers = read_table(folder / SPEAKERS, None)
     frame_offsets = np.load(folder / FRAME_OFFSETS)
     info = StoreInfo(
         format=FORMAT,

@@ -18,7 +18,7 @@ def population_note(model: Path, population: Population) -> str | None:
     heard = heard_by(model)
     if heard is None:
         return None
-    return difference(heard, bandwidths_of(population), f"utterances of {population.store.path}")
+    return difference(heard, bandwidths_of(population), f"utterances of {population.store.path}", str(model))
 
 
 def files_note(model: Path, files: Sequence[Path]) -> str | None:

@@ -166,14 +166,16 @@ class TranscriptStream:
         self._before = "[\n"
 
     def add(self, transcript: Transcript) -> None:
-        """Write a transcript; one without words has no line of text."""
+        """Write a transcript; named text has a line for every file, also for one without words."""
         if self._form is TranscriptFormat.JSON:
             self._write(self._before + textwrap.indent(_json(transcript), "  ").rstrip("\n"))
             self._before = ",\n"
         elif self._form is not TranscriptFormat.TXT:
             self._write(as_document(transcript, self._form))
+        elif self._named:
+            self._write(f"{transcript.file}: {transcript.text}".rstrip() + "\n")
         elif transcript.words:
-            self._write(f"{transcript.file}: {transcript.text}\n" if self._named else _text(transcript))
+            self._write(_text(transcript))
 
     @property
     def begun(self) -> bool:

@@ -240,7 +240,7 @@ class Training:
         if left is not None and left > DAY_SECONDS:
             steps = self.context.steps - self.progress.step
             self.context.display.say(
-                f"At this pace the run takes {duration(left)} more: {steps:,} steps of {duration(left / steps)}. "
+                f"At this pace the run takes {duration(left)} more: {steps:,} steps of {left / steps:.3g} s. "
                 f"To make it shorter: {self.shorter}."
             )
 

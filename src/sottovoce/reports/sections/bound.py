@@ -52,10 +52,9 @@ def bound_section(groups: Sequence[RunGroup]) -> Section:
             known.append((group, estimates))
             details.append(Collapsible(_summary(group, estimates), _details(estimates)))
     figure = [CaptionedFigure(_picture(known), _FIGURE_CAPTION)] if known else []
-    if not details:
-        details.append(Paragraph("No run on this page is federated."))
+    about = [Paragraph(_ABOUT)] if details else []
     tables = [_terms_csv(known), _estimates_csv(known)]
-    return Section("bound", "Terms of the convergence bound", [Paragraph(_ABOUT), *figure, *details], tables)
+    return Section("bound", "Terms of the convergence bound", [*about, *figure, *details], tables)
 
 
 def _summary(group: RunGroup, estimates: BoundEstimates) -> str:

@@ -100,7 +100,9 @@ def _progress(group: RunGroup) -> CaptionedFigure | None:
         return None
     alt = f"{', '.join(panel.title for panel in panels)} over steps"
     picture = make_picture("progress", alt, panels)
-    caption = "The training, step by step. A WER that still falls at the last step needs more steps."
+    caption = "The training, step by step."
+    if any(_wers(run) for run in group.runs):
+        caption += " A WER that still falls at the last step needs more steps."
     if first.epsilons is not None:
         caption += " ε is the privacy spent so far, by RDP."
     return CaptionedFigure(picture, caption)

@@ -51,7 +51,7 @@ def norms_section(groups: Sequence[RunGroup]) -> Section:
     elements: list[Element] = []
     if federated:
         elements += [_norms_figure(federated), *_imbalance_elements(federated)]
-    else:
+    elif detailed(groups):
         text = "No federated run on this page logged norms per layer (privacy.diagnostics=false switches them off)."
         elements.append(Paragraph(text))
     bounds = layers_over_steps_picture("clip-bounds", "Clip bounds that adapt", detailed(groups), "clip_norms")
@@ -149,7 +149,10 @@ def _imbalance_row(group: RunGroup, imbalance: Imbalance) -> list[str | Cell]:
 
 
 def scaling_section(groups: Sequence[RunGroup]) -> Section:
-    """Return the signal-to-noise ratios and the trust ratios by block and kind of layer."""
+    """Return the signal-to-noise and trust ratios by block and kind of layer; only federated runs have them."""
+    title, tables = "Signal, noise and trust ratio per layer", [_scaling_csv(groups)]
+    if not detailed(groups):
+        return Section("signal", title, [], tables)
     signal = _ratio_curves(groups, signal_to_noise)
     trust = _ratio_curves(groups, trust_ratios)
     elements: list[Element] = []
@@ -172,8 +175,8 @@ def scaling_section(groups: Sequence[RunGroup]) -> Section:
         )
         elements.append(CaptionedFigure(layer_picture("trust-ratios", alt, trust), caption))
     else:
-        elements.append(Paragraph("No run on this page has trust ratios: only federated runs log them."))
-    return Section("signal", "Signal, noise and trust ratio per layer", elements, [_scaling_csv(groups)])
+        elements.append(Paragraph("No run on this page logged trust ratios."))
+    return Section("signal", title, elements, tables)
 
 
 def _ratio_curves(groups: Sequence[RunGroup], read: ReadLayers) -> Curves:
