@@ -271,9 +271,14 @@ def existing_parent(path: Path) -> Path:
     return path
 
 
-def require_place(path: Path) -> None:
-    """Raise DataError if a file cannot be written at `path`, before the work that makes it; one may exist there."""
+def require_place(path: Path, *endings: str) -> None:
+    """Raise DataError if a file cannot be written at `path`, before the work that makes it.
+
+    A file that exists there is replaced only if its name has one of the endings: one of another kind may be an input.
+    """
     require_target(path)
+    if path.exists() and path.suffix.lower() not in endings:
+        raise DataError(f"{path} exists, and its name does not end in {' or '.join(endings)}. Choose another name.")
     folder = path.parent
     if not folder.is_dir():
         raise DataError(f"{path} cannot be written: there is no folder {folder}. Make it, or choose another place.")

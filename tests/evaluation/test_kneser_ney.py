@@ -149,6 +149,7 @@ def test_transcripts_need_a_statement_and_leave_a_note(make_store, tmp_path, sot
         (["absent.txt", "--out", "lm.arpa"], "absent.txt cannot be read: No such file"),
         (["text.txt", "--out", "no/lm.arpa"], "there is no folder no"),
         (["text.txt", "--out", "."], "is a folder"),
+        (["text.txt", "--out", "empty.txt"], "exists, and its name does not end in .arpa"),
         (["text.txt", "--out", "lm.arpa", "--level", "letter"], "is not one of 'word', 'character'"),
         (["text.txt", "--out", "lm.arpa", "--language", "xx"], "'xx' is unknown"),
         (["empty.txt", "--out", "lm.arpa"], "no text to build"),

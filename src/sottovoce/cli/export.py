@@ -12,6 +12,11 @@ from sottovoce.files import gigabytes, require_place
 
 FormatName = Literal["onnx", "torchscript", "safetensors"]  # as in model/export.py, which loads torch; mypy compares
 _NAMES: dict[FormatName, str] = {"onnx": "ONNX", "torchscript": "TorchScript", "safetensors": "weights"}
+_ENDINGS: dict[FormatName, tuple[str, ...]] = {
+    "onnx": (".onnx",),
+    "torchscript": (".pt", ".ts"),
+    "safetensors": (".safetensors",),
+}
 
 
 def export(
@@ -26,7 +31,7 @@ def export(
 
     Example: sotto export runs/digits --to onnx --out digits.onnx
     """
-    require_place(out)
+    require_place(out, *_ENDINGS[to])
     from sottovoce.model.export import export as write
     from sottovoce.model.model_file import model_path
     from sottovoce.model.recogniser import load_recogniser

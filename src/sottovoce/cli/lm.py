@@ -66,7 +66,7 @@ def build(
             "--from-store takes speakers' transcripts word by word, and no privacy guarantee covers that. "
             "Add --includes-users if that is meant, or give text files."
         )
-    require_place(out)
+    require_place(out, ".arpa")
     text = LmText(language)
     sentences = text.lines_of(texts or [])
     if from_store is not None:

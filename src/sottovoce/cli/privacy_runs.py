@@ -19,7 +19,7 @@ from sottovoce.cli.epsilon_display import (
     note_caution,
     print_epsilons,
 )
-from sottovoce.files import require_target, written_whole
+from sottovoce.files import require_place, written_whole
 
 if TYPE_CHECKING:
     from sottovoce.privacy.claims import Account
@@ -138,7 +138,7 @@ def explain(
     from sottovoce.runs.verification import verified_account
 
     if out is not None:
-        require_target(out)
+        require_place(out, ".md", ".txt")
     account = verified_account(run)
     text = statement(account, [] if lm is None else _about_language_model(lm))
     if out is not None:

@@ -149,6 +149,8 @@ def require_page(page: Path) -> None:
     if page.is_dir() and not page.is_symlink():
         raise DataError(f"{page} is a folder. Give a file for the page, such as {page / PAGE_NAME}.")
     require_target(page)
+    if page.exists() and page.suffix.lower() != ".html":
+        raise DataError(f"{page} exists, and is not a page: its name does not end in .html. Choose another name.")
     above = existing_parent(page.parent)
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise DataError(f"{page} cannot be written: {above} is not a writable folder. Choose another place.")
