@@ -3,7 +3,6 @@
 In the quick tests a client is a thread with keys, a store and a connection of its own; in the slow ones, a process.
 """
 
-import json
 import os
 import signal
 import socket
@@ -250,7 +249,7 @@ def wait_for_steps(run, steps, log):
 
 @pytest.mark.slow
 def test_the_demonstration_ends_with_equal_models(sotto, tmp_path):
-    shown = json.loads(sotto("deploy", "demo", "--out", tmp_path / "demo", "--json").output)
+    shown = sotto("deploy", "demo", "--out", tmp_path / "demo", "--json").document
     assert shown["deployed_sha256"] == shown["simulated_sha256"]
     assert shown["clients"] == 8
     assert {reason for step in shown["steps"] for reason in step["refused"].values()} == {"out of range"}

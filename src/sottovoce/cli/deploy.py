@@ -173,14 +173,15 @@ def client(
     Example: sotto deploy client --store stores/ann --server example.org:9443 --ca ca.crt --keys keys --token-file token
     """
     _require_extra()
-    from sottovoce.deploy.client_process import ClientOptions, read_tokens, run_client
+    from sottovoce.deploy.client_enrolment import is_enrolled, read_tokens
+    from sottovoce.deploy.client_process import ClientOptions, run_client
 
     options = ClientOptions(
         store=store,
         server=server,
         ca=ca,
         folder=keys,
-        tokens=[] if token_file is None or _is_enrolled(keys) else read_tokens(token_file),
+        tokens=[] if token_file is None or is_enrolled(keys) else read_tokens(token_file),
         site=site,
         only_masked=only_masked,
         poll_seconds=poll,
@@ -269,12 +270,6 @@ def _secure(resolved: "Resolved") -> "Resolved":
     if "randomness.source" in resolved.sources:
         return resolved
     return resolved.over(Layer({"randomness": {"source": "secure"}}, "the deployment"))
-
-
-def _is_enrolled(keys: Path) -> bool:
-    from sottovoce.deploy.client_process import ENROLLED_FILE
-
-    return (keys / ENROLLED_FILE).exists()
 
 
 def _address(text: str) -> tuple[str, int]:

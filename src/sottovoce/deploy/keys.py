@@ -112,8 +112,8 @@ def client_keys(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, Ed25519Privat
         _write_key(folder / SIGNING_KEY, Ed25519PrivateKey.generate())
     node, signing = _connection_key(folder / NODE_KEY), _signing_key(folder / SIGNING_KEY)
     if not (folder / PUBLIC_KEYS).exists():
-        keys = {"node_key": connection_bytes(node), "signing_key": public_bytes(signing)}
-        write_json(folder / PUBLIC_KEYS, {name: base64.b64encode(key).decode() for name, key in keys.items()})
+        keys = {"node_key": connection_text(node), "signing_key": public_text(signing)}
+        write_json(folder / PUBLIC_KEYS, keys)
     return node, signing
 
 
@@ -122,9 +122,19 @@ def connection_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
+def connection_text(key: ec.EllipticCurvePrivateKey) -> str:
+    """Return the same as enrolment keeps it."""
+    return base64.b64encode(connection_bytes(key)).decode()
+
+
 def public_bytes(key: Ed25519PrivateKey) -> bytes:
     """Return the public part of a key for updates, in 32 bytes."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def public_text(key: Ed25519PrivateKey) -> str:
+    """Return the same as enrolment keeps it."""
+    return base64.b64encode(public_bytes(key)).decode()
 
 
 def verifying_key(content: bytes) -> Ed25519PublicKey:

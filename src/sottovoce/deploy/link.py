@@ -1,7 +1,7 @@
 """The seam between a deployment and its transport: who can be asked, and how answers come back.
 
-`fleet_aggregator.py` asks through a `Fleet`, clients answer through a `Connection`. `flower_link.py` has both for
-Flower; nothing else in the package knows Flower.
+`fleet_aggregator.py` asks through a `Fleet`, clients answer through a `Connection`. `flower_fleet.py` and
+`flower_connection.py` have them for Flower.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,6 +14,10 @@ from sottovoce.errors import SottoError
 
 class LinkDownError(SottoError):
     """The other side cannot be reached now. Trying again later may help."""
+
+
+class ConnectionLostError(LinkDownError):
+    """The server knows this connection no more, as when it was started again. A new one is needed."""
 
 
 class RefusedConnectionError(SottoError):
@@ -67,7 +71,7 @@ class Fleet(Protocol):
 
 
 class Connection(Protocol):
-    """A client's side."""
+    """A client's side. After a LinkDownError that is no ConnectionLostError, the same call may be made again."""
 
     def receive(self) -> Incoming | None:
         """Return the next task; None where there is none now."""

@@ -23,11 +23,11 @@ from pydantic import ValidationError
 from sottovoce.deploy.enrolment import EnrolmentRequest, RefusedEnrolmentError
 from sottovoce.deploy.keys import SERVER_CERT, SERVER_KEY
 from sottovoce.deploy.messages import PROTOCOL
+from sottovoce.deploy.public_paths import ENROL, FLEET, HELLO
 from sottovoce.errors import ConfigError, SottoError
 from sottovoce.reading import BadDocument, parse_json
 from sottovoce.version import VERSION
 
-FLEET, HELLO, ENROL = "/v1/fleet/", "/v1/sotto/hello", "/v1/sotto/enrol"
 _CLOSED = (f"{FLEET}register-node", f"{FLEET}unregister-node")  # enrolment is by token only
 LARGEST_BODY = 1 << 23  # Flower cuts arrays into pieces of 5 MB
 _LARGEST_REQUEST = 1 << 20

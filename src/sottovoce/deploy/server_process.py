@@ -23,7 +23,7 @@ from sottovoce.config import Layer, Resolved
 from sottovoce.data.selection import Selection
 from sottovoce.deploy.enrolment import EnrolledUser, Enrolment, EnrolmentRequest, RefusedEnrolmentError
 from sottovoce.deploy.fleet_aggregator import FleetAggregator, require_deployable
-from sottovoce.deploy.flower_link import FlowerFleet, open_superlink
+from sottovoce.deploy.flower_fleet import FlowerFleet, open_superlink
 from sottovoce.deploy.keys import CA_CERT, SERVER_CERT
 from sottovoce.deploy.link import Fleet
 from sottovoce.deploy.masked_collection import require_maskable
