@@ -25,13 +25,14 @@ from sottovoce.deploy.link import LinkDownError, RefusedConnectionError, Unknown
 from sottovoce.deploy.messages import PROTOCOL, Envelope
 from sottovoce.deploy.public_paths import ENROL
 from sottovoce.deploy.public_socket import Gate, PublicSocket
+from sottovoce.errors import ConfigError, DataError
 
 
 class Server:
     """A gate with Flower behind it, on a free port of this machine."""
 
     def __init__(self, folder):
-        make_certificates(folder, ["localhost", "127.0.0.1"])
+        make_certificates(folder, [])
         self.folder, self.enrolment = folder, Enrolment(folder)
         application, self.state = open_superlink()
         self.fleet = FlowerFleet(self.state)
@@ -120,6 +121,18 @@ def test_unknown_keys_other_authorities_and_plaintext_are_refused(server, tmp_pa
         httpx.post(f"http://{server.address}/v1/sotto/hello", json={"protocol": PROTOCOL}, trust_env=False)
     with pytest.raises(LinkDownError):
         server.greet(server="127.0.0.1:1")
+
+
+def test_a_certificate_is_for_the_names_it_was_made_for(tmp_path):
+    with pytest.raises(ConfigError, match="no host"):
+        make_certificates(tmp_path, ["a host"])
+    make_certificates(tmp_path, ["asr.example.org"])
+    other = Server(tmp_path)
+    with other.socket, pytest.raises(RefusedConnectionError, match="for another name"):
+        other.greet()
+    assert not make_certificates(tmp_path, ["asr.example.org"])
+    with pytest.raises(DataError, match="is not for"):
+        make_certificates(tmp_path, ["localhost"])
 
 
 def test_a_revoked_key_is_refused(server, tmp_path):

@@ -36,12 +36,12 @@ class _Note(BaseModel):
 
 
 def read_tokens(path: Path) -> list[str]:
-    """Return the tokens in a file, one per line; a line may begin with the user's name and a tab."""
+    """Return the tokens in a file: the last word of every line, which may begin with the user's name."""
     try:
-        lines = [line.strip() for line in read_bounded(path).decode().splitlines()]
+        lines = [line.split() for line in read_bounded(path).decode().splitlines()]
     except (OSError, UnicodeDecodeError):
         raise DataError(f"{path} cannot be read. Give a file with one token per line.") from None
-    tokens = [line.rpartition("\t")[2] for line in lines if line]
+    tokens = [words[-1] for words in lines if words]
     if not tokens:
         raise DataError(f"{path} holds no token. Give a file with one token per line.")
     return tokens

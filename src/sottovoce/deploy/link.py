@@ -31,6 +31,10 @@ class UnknownKeyError(RefusedConnectionError):
 def unreachable(server: str, error: Exception) -> SottoError:
     """Return the error for a server that could not be talked to: for now, or for good where it is not the right one."""
     reason = " ".join(str(error).split())[:200]
+    if "certificate has expired" in reason:
+        return RefusedConnectionError(f"The certificate of {server} has expired. Ask the operator for a new one.")
+    if "certificate is not valid for" in reason:
+        return RefusedConnectionError(f"The certificate of {server} is for another name. Use one that is in it.")
     if "CERTIFICATE_VERIFY_FAILED" in reason:
         return RefusedConnectionError(
             f"{server} has a certificate that --ca does not vouch for. Use the server's ca.crt."

@@ -42,7 +42,7 @@ from sottovoce.runs.stop import Stop
 DEPLOYMENT_FILE = "deployment.json"
 LEDGER = "ledger"  # below the server's folder
 _POLL_SECONDS = 0.5
-_RECONNECT_SECONDS = 15.0
+_RECONNECT_SECONDS = 60.0  # clients try again every 30 s at least; a step without them would be wasted
 
 Say = Callable[[str], None]
 
@@ -66,7 +66,7 @@ class ServerOptions:
     users: int | None = None  # begin when so many are enrolled; None: when every token that was issued is used
     deadline_seconds: float = 600.0
     languages: tuple[str, ...] = ("en",)
-    settle_seconds: float = _RECONNECT_SECONDS  # how long to wait, before the first step, for clients to connect
+    settle_seconds: float = _RECONNECT_SECONDS  # how long to wait at most for all clients to connect
     secure_aggregation: bool = False  # the server learns sums only
 
 
