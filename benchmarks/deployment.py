@@ -2,8 +2,9 @@
 
     python benchmarks/deployment.py [--clients 200] [--steps 5] [--preset quick] [--secure-aggregation] [--json]
 
-The server is a process of its own. A client is a thread with keys, a connection and a model of its own; eight synthetic
-voices are shared out among them, so nothing here says how well anything is learnt.
+The server is a process of its own. A client is a thread with keys, a connection and a model of its own. Clients train
+one at a time, because they share one interpreter: otherwise their heartbeats would starve. Eight synthetic voices are
+shared out among them, so nothing here says how well anything is learnt.
 """
 
 import argparse
@@ -25,6 +26,8 @@ from sottovoce.deploy.client_process import ClientOptions, run_client
 from sottovoce.deploy.contributions import read_contributions
 from sottovoce.deploy.enrolment import Enrolment
 from sottovoce.deploy.keys import CA_CERT, make_certificates
+from sottovoce.deploy.local_trainer import LocalTrainer
+from sottovoce.deploy.messages import Envelope, Integers, TaskHeader
 
 VOICES = 8
 
@@ -49,6 +52,17 @@ def cpu_seconds(process: int) -> float:
     """Return the processor time of a process so far (Linux)."""
     words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def train_one_at_a_time() -> None:
+    """Let the clients of this process wait for each other before they train."""
+    train, alone = LocalTrainer.integers, threading.Lock()
+
+    def integers(trainer: LocalTrainer, task: TaskHeader, envelope: Envelope) -> Integers:
+        with alone:
+            return train(trainer, task, envelope)
+
+    LocalTrainer.integers = integers  # type: ignore[method-assign]
 
 
 def start_server(folder: Path, options: argparse.Namespace, port: int) -> "subprocess.Popen[bytes]":
@@ -122,6 +136,7 @@ def main() -> None:
     parser.add_argument("--secure-aggregation", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    train_one_at_a_time()
     with tempfile.TemporaryDirectory() as folder:
         print_report(measure(Path(folder), options), as_json=options.json)
 

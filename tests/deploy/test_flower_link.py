@@ -36,7 +36,7 @@ class Server:
         self.folder, self.enrolment = folder, Enrolment(folder)
         application, self.state = open_superlink()
         self.fleet = FlowerFleet(self.state)
-        self.socket = PublicSocket(Gate(application, self.enrol), "127.0.0.1", 0, folder)
+        self.socket = PublicSocket(Gate(application, self.enrol, self.fleet.seen), "127.0.0.1", 0, folder)
 
     def enrol(self, request):
         users = self.enrolment.enrol(request)

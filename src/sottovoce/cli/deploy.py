@@ -161,7 +161,7 @@ def client(
     only_masked: Annotated[
         bool, typer.Option("--only-masked", help="Send no update without the masks of secure aggregation.")
     ] = False,
-    poll: Annotated[float, typer.Option("--poll", min=0.05, help="Seconds between questions for work.")] = 1.0,
+    poll: Annotated[float, typer.Option("--poll", min=0.05, help="Seconds between questions for work.")] = 4.0,
     give_up: Annotated[
         float | None, typer.Option("--give-up", min=1, help="End when the server is away for so many seconds.")
     ] = None,

@@ -46,7 +46,7 @@ class ClientOptions:
     folder: Path  # of its keys
     tokens: Sequence[str] = ()  # to enrol; none where it has
     site: bool = False
-    poll_seconds: float = 1.0
+    poll_seconds: float = 4.0  # between questions for work, at most: below the 5 s after which httpx ends a connection
     max_offline_seconds: float | None = None  # give up when the server is away for so long; None: never
     protocol: int = PROTOCOL
     only_masked: bool = False  # refuse to send an update without masks
@@ -63,7 +63,7 @@ def options_of(words: Mapping[str, str]) -> ClientOptions:
         ca=Path(words["--ca"]),
         folder=Path(words["--keys"]),
         tokens=() if token_file is None else read_tokens(Path(token_file)),
-        poll_seconds=float(words.get("--poll", "1")),
+        poll_seconds=float(words.get("--poll", "4")),
     )
 
 
@@ -128,6 +128,7 @@ class _ClientLoop:
         self._answers: TaskAnswers | None = None  # once the client is enrolled
         self._last_seen, self._wait = time.monotonic(), 1.0
         self._refused_since: float | None = None
+        self._idle = options.poll_seconds  # until the next question for work
 
     def run(self) -> None:
         """Connect, answer, and connect again, until asked to stop."""
@@ -189,8 +190,10 @@ class _ClientLoop:
         """Return the answer to the next task; wait a moment where there is none."""
         incoming = connection.receive()
         if incoming is None or self._answers is None:
-            self._stopping.wait(self._options.poll_seconds)
+            self._stopping.wait(self._idle)
+            self._idle = min(2 * self._idle, self._options.poll_seconds)
             return None
+        self._idle = self._options.poll_seconds / 8  # the next round of a masked sum may come soon
         return self._answers.to(incoming)
 
     def _reached(self) -> None:

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from sottovoce.deploy.flower_records import from_records, to_records  # first: it checks Flower's version
 from sottovoce.deploy.keys import connection_bytes
 from sottovoce.deploy.link import (
+    HEARTBEAT_SECONDS,
     ConnectionLostError,
     Incoming,
     LinkDownError,
@@ -23,6 +24,7 @@ from sottovoce.deploy.link import (
     unreachable,
 )
 from sottovoce.deploy.messages import Envelope
+from sottovoce.deploy.public_paths import FLEET
 
 # isort: split
 from flwr.app import Message
@@ -34,7 +36,7 @@ from flwr.proto.fleet_pb2 import (
     PullMessagesRequest,
     PushMessagesRequest,
 )
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest, SendNodeHeartbeatResponse
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
     PullObjectRequest,
@@ -52,7 +54,6 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-_HEARTBEAT_SECONDS = 20  # a client that is not heard for twice as long is gone
 _GONE = (401, 502, 503, 504)
 
 
@@ -90,7 +91,7 @@ class FlowerConnection:
 
     def _activate(self, public: bytes) -> Node:
         """Connect as the owner of a key."""
-        request = ActivateNodeRequest(public_key=public, heartbeat_interval=_HEARTBEAT_SECONDS)
+        request = ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT_SECONDS)
         try:
             return Node(node_id=self._call(self._client.ActivateNode, request).node_id)
         except _WithdrawnError:
@@ -111,10 +112,20 @@ class FlowerConnection:
             raise unreachable(self._server, error) from None
 
     def _beat(self) -> None:
-        request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=_HEARTBEAT_SECONDS)
-        while not self._closing.wait(_HEARTBEAT_SECONDS / 2):
+        request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT_SECONDS)
+        while not self._closing.wait(HEARTBEAT_SECONDS / 2):
             with suppress(*_FAILURES):  # the next request of the main thread will tell
-                self._call(self._client.SendNodeHeartbeat, request)
+                self._call(self._send_heartbeat, request)
+
+    def _send_heartbeat(self, request: SendNodeHeartbeatRequest) -> None:
+        """Send a heartbeat as Flower does, but wait longer than 5 s for a busy server."""
+        self._client._unary_unary(
+            path=f"{FLEET}send-node-heartbeat",
+            rpc_method="/flwr.proto.Fleet/SendNodeHeartbeat",
+            request=request,
+            response_type=SendNodeHeartbeatResponse,
+            timeout=HEARTBEAT_SECONDS,
+        )
 
     def receive(self) -> Incoming | None:
         """Return the next task; None where there is none now, or it was withdrawn meanwhile."""

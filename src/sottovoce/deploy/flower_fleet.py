@@ -6,6 +6,7 @@ calls the state behind them. A central step is one Flower run, which is removed 
 ends, so nothing is kept of late answers.
 """
 
+import base64
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from sottovoce.deploy.flower_records import TRAIN, from_records, to_records  # first: it checks Flower's version
-from sottovoce.deploy.link import Answer
+from sottovoce.deploy.link import HEARTBEAT_SECONDS, Answer
 from sottovoce.deploy.messages import Envelope
 
 # isort: split
@@ -26,7 +27,13 @@ from flwr.common.constant import (
     SUPERLINK_NODE_ID,
     TRANSPORT_TYPE_GRPC_RERE,
 )
-from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, NodeStatus, TaskType
+from flwr.supercore.constant import (
+    FLEET_HTTP_PUBLIC_KEY_HEADER,
+    FLWR_IN_MEMORY_DB_NAME,
+    NOOP_FEDERATION_ID,
+    NodeStatus,
+    TaskType,
+)
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
@@ -39,6 +46,7 @@ from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_a
 from flwr.superlink.main import create_app
 
 _POLL_SECONDS = 0.2
+_KEY_HEADER = FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode()
 
 
 def open_superlink() -> tuple[Any, Any]:
@@ -95,6 +103,12 @@ class FlowerFleet:
             self._expelled.add(node_key)
             with suppress(ValueError, TypeError):  # one that never connected has no times to change
                 self._state.delete_node(NOOP_FLWR_AID, node)
+
+    def seen(self, headers: Mapping[bytes, bytes]) -> None:
+        """Take a call that was authenticated for a heartbeat: under load, heartbeats alone may come too late."""
+        node = self._state.get_node_id_by_public_key(base64.b64decode(headers.get(_KEY_HEADER, b"")))
+        if node is not None:
+            self._state.acknowledge_node_heartbeat(node, HEARTBEAT_SECONDS)
 
     def online(self) -> set[bytes]:
         """Return the keys of the clients that are connected."""

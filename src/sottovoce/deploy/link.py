@@ -11,6 +11,8 @@ from typing import Any, Protocol
 from sottovoce.deploy.messages import Envelope
 from sottovoce.errors import SottoError
 
+HEARTBEAT_SECONDS = 20  # a client that is not heard for twice as long is gone
+
 
 class LinkDownError(SottoError):
     """The other side cannot be reached now. Trying again later may help."""

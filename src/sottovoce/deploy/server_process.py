@@ -94,7 +94,7 @@ def run_server(resolved: Resolved, options: ServerOptions, make_display: MakeDis
     with ExitStack() as closing:
         closing.callback(stop.release)
         stop.listen()
-        gate = Gate(application, enrol)
+        gate = Gate(application, enrol, fleet.seen)
         socket = closing.enter_context(PublicSocket(gate, options.host, options.port, options.folder))
         say(f"Listening on {options.host}:{socket.port}. Clients need {options.folder / CA_CERT}.")
         if not _wait_for_users(enrolment, fleet, options, stop, say):
@@ -152,6 +152,8 @@ def train_on(
         require_maskable(users)
     make_folder(options.run)
     roster = open_roster(options.run, list(users), options.languages)
+    if not users.keys() & set(roster.speaker_names().to_pylist()):
+        raise DataError(f"No user of {options.run} is enrolled in {options.folder}. Is that another server's folder?")
     settings: dict[str, object] = {"data": {"train": Selection(store=roster.path)}}
     if resolved.config.privacy.ledger is None:
         settings["privacy"] = {"ledger": options.folder / LEDGER}
