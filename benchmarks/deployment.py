@@ -1,9 +1,10 @@
 """A deployed run with many clients on this machine: seconds per step, memory of the server, bytes per client.
 
-    python benchmarks/deployment.py [--clients 200] [--steps 5] [--preset quick] [--json]
+    python benchmarks/deployment.py [--clients 200] [--steps 5] [--preset quick] [--secure-aggregation] [--json]
 
-The server is a process of its own. A client is a thread with keys, a connection and a model of its own; eight synthetic
-voices are shared out among them, so nothing here says how well anything is learnt.
+The server is a process of its own. A client is a thread with keys, a connection and a model of its own. Clients train
+one at a time, because they share one interpreter: otherwise their heartbeats would starve. Eight synthetic voices are
+shared out among them, so nothing here says how well anything is learnt.
 """
 
 import argparse
@@ -25,6 +26,8 @@ from sottovoce.deploy.client_process import ClientOptions, run_client
 from sottovoce.deploy.contributions import read_contributions
 from sottovoce.deploy.enrolment import Enrolment
 from sottovoce.deploy.keys import CA_CERT, make_certificates
+from sottovoce.deploy.local_trainer import LocalTrainer
+from sottovoce.deploy.messages import Envelope, Integers, TaskHeader
 
 VOICES = 8
 
@@ -45,6 +48,23 @@ def peak_megabytes(process: int) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
+def cpu_seconds(process: int) -> float:
+    """Return the processor time of a process so far (Linux)."""
+    words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def train_one_at_a_time() -> None:
+    """Let the clients of this process wait for each other before they train."""
+    train, alone = LocalTrainer.integers, threading.Lock()
+
+    def integers(trainer: LocalTrainer, task: TaskHeader, envelope: Envelope) -> Integers:
+        with alone:
+            return train(trainer, task, envelope)
+
+    LocalTrainer.integers = integers  # type: ignore[method-assign]
+
+
 def start_server(folder: Path, options: argparse.Namespace, port: int) -> "subprocess.Popen[bytes]":
     """Start a server in which everybody takes part in every step."""
     words = ["deploy", "server", options.preset, "--folder", folder / "server", "--run", folder / "run"]
@@ -59,6 +79,7 @@ def start_server(folder: Path, options: argparse.Namespace, port: int) -> "subpr
         "privacy.sigma_dp=0.01",
         "randomness.source=seeded",
     ]
+    words += ["--secure-aggregation"] if options.secure_aggregation else []
     command = [sys.executable, "-m", "sottovoce", *map(str, words)]
     command += [word for setting in settings for word in ("--set", setting)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -84,9 +105,9 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, object]:
             tokens=[tokens[user]],
         )
         threading.Thread(target=run_client, args=(client, said.append, stopping), daemon=True).start()
-    ends, peak = list[float](), 0.0
+    ends, peak, cpu = list[float](), 0.0, 0.0
     while server.poll() is None:
-        peak = max(peak, peak_megabytes(server.pid))
+        peak, cpu = max(peak, peak_megabytes(server.pid)), cpu_seconds(server.pid) or cpu
         ends += [time.monotonic()] * (len(read_contributions(folder / "run")) - len(ends))
         time.sleep(0.1)
     stopping.set()
@@ -99,6 +120,7 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, object]:
         "steps": len(ends),
         "contributions": contributed,
         "seconds_per_step": (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None,
+        "server_cpu_seconds_per_step": cpu / len(ends) if ends else None,
         "server_peak_megabytes": peak,
         "bytes_up_per_update": sum(sizes) / len(sizes) if sizes else None,
         "clients_peak_megabytes_each": peak_megabytes(os.getpid()) / options.clients,
@@ -111,8 +133,10 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--preset", default="quick")
+    parser.add_argument("--secure-aggregation", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    train_one_at_a_time()
     with tempfile.TemporaryDirectory() as folder:
         print_report(measure(Path(folder), options), as_json=options.json)
 

@@ -76,11 +76,20 @@ def test_imports_point_one_way(path):
     assert above == set()
 
 
-def test_only_one_module_knows_flower():
+def test_few_modules_know_flower_and_two_of_them_its_inner_names():
     found = {
-        name_of(path) for path in modules() for node in ast.walk(ast.parse(path.read_text())) if knows(node, "flwr")
+        name_of(path): {node.module for node in ast.walk(ast.parse(path.read_text())) if knows(node, "flwr")}
+        for path in modules()
     }
-    assert found == {"deploy.flower_link"}
+    public = {"flwr.app", "flwr.clientapp", "flwr.serverapp"}
+    assert {name for name, names in found.items() if names and names <= public} == {
+        "deploy.flower_apps",
+        "deploy.flower_records",
+    }
+    assert {name for name, names in found.items() if names - public} == {
+        "deploy.flower_connection",
+        "deploy.flower_fleet",
+    }
 
 
 def knows(node: ast.AST, library: str) -> bool:

@@ -8,26 +8,35 @@ from contextlib import closing, suppress
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-from sottovoce.deploy.client_process import ClientOptions, greet
+from sottovoce.deploy.client_enrolment import ServerCalls
 from sottovoce.deploy.enrolment import Enrolment, EnrolmentRequest
-from sottovoce.deploy.flower_link import FlowerConnection, FlowerFleet, node_key_text, open_superlink
-from sottovoce.deploy.keys import CA_CERT, client_keys, make_certificates, public_bytes
+from sottovoce.deploy.flower_connection import FlowerConnection
+from sottovoce.deploy.flower_fleet import FlowerFleet, open_superlink
+from sottovoce.deploy.keys import (
+    CA_CERT,
+    client_keys,
+    connection_bytes,
+    connection_text,
+    make_certificates,
+    public_text,
+)
 from sottovoce.deploy.link import LinkDownError, RefusedConnectionError, UnknownKeyError
 from sottovoce.deploy.messages import PROTOCOL, Envelope
-from sottovoce.deploy.public_socket import ENROL, Gate, PublicSocket
+from sottovoce.deploy.public_paths import ENROL
+from sottovoce.deploy.public_socket import Gate, PublicSocket
+from sottovoce.errors import ConfigError, DataError
 
 
 class Server:
     """A gate with Flower behind it, on a free port of this machine."""
 
     def __init__(self, folder):
-        make_certificates(folder, ["localhost", "127.0.0.1"])
+        make_certificates(folder, [])
         self.folder, self.enrolment = folder, Enrolment(folder)
         application, self.state = open_superlink()
         self.fleet = FlowerFleet(self.state)
-        self.socket = PublicSocket(Gate(application, self.enrol), "127.0.0.1", 0, folder)
+        self.socket = PublicSocket(Gate(application, self.enrol, self.fleet.seen), "127.0.0.1", 0, folder)
 
     def enrol(self, request):
         users = self.enrolment.enrol(request)
@@ -43,8 +52,9 @@ class Server:
         with httpx.Client(verify=context, trust_env=False) as client:
             return client.post(f"https://{self.address}{path}", **options)
 
-    def options(self, folder, **changes):
-        return ClientOptions(folder, self.address, self.folder / CA_CERT, folder, **changes)
+    def greet(self, **changes):
+        given = {"server": self.address, "ca": self.folder / CA_CERT} | changes
+        ServerCalls(**given).greet()
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +68,12 @@ def enrolled(server, folder, user):
     """Return the keys of a client that has used a token."""
     node, signing = client_keys(folder)
     (token,) = server.enrolment.issue([user]).values()
-    keys = {"node_key": node_key_text(node), "signing_key": base64.b64encode(public_bytes(signing)).decode()}
+    keys = {"node_key": connection_text(node), "signing_key": public_text(signing)}
     body = {"protocol": PROTOCOL, "client": "test", "tokens": [token], **keys}
-    answer = server.post(ENROL, json=body)
-    assert answer.json() == {"users": [user]}
-    assert server.post(ENROL, json=body).status_code == 403  # a token works once
+    for _ in range(2):  # whoever lost the first answer gets it again
+        assert server.post(ENROL, json=body).json() == {"users": [user]}
+    other = connection_text(ec.generate_private_key(ec.SECP384R1()))
+    assert server.post(ENROL, json=body | {"node_key": other}).status_code == 403  # for others a token works once
     return node
 
 
@@ -81,7 +92,7 @@ def test_a_task_goes_down_and_its_answer_comes_back_to_the_bit(server, tmp_path)
                     connection.reply(incoming, Envelope(b"{}", {"update": large[::-1]}, b"signed"))
             answered.wait(40)  # whoever leaves before the server has looked is gone
 
-    ready, answered, key = threading.Event(), threading.Event(), public_key_to_bytes(node.public_key())
+    ready, answered, key = threading.Event(), threading.Event(), connection_bytes(node)
     thread = threading.Thread(target=client)
     thread.start()
     assert ready.wait(20)
@@ -105,17 +116,29 @@ def test_unknown_keys_other_authorities_and_plaintext_are_refused(server, tmp_pa
     with pytest.raises(RefusedConnectionError, match="vouch"):
         FlowerConnection(server.address, tmp_path / "other" / CA_CERT, stranger)
     with pytest.raises(RefusedConnectionError, match="vouch"):
-        greet(ClientOptions(tmp_path, server.address, tmp_path / "other" / CA_CERT, tmp_path))
+        server.greet(ca=tmp_path / "other" / CA_CERT)
     with pytest.raises(httpx.TransportError):
         httpx.post(f"http://{server.address}/v1/sotto/hello", json={"protocol": PROTOCOL}, trust_env=False)
     with pytest.raises(LinkDownError):
-        greet(ClientOptions(tmp_path, "127.0.0.1:1", server.folder / CA_CERT, tmp_path))
+        server.greet(server="127.0.0.1:1")
+
+
+def test_a_certificate_is_for_the_names_it_was_made_for(tmp_path):
+    with pytest.raises(ConfigError, match="no host"):
+        make_certificates(tmp_path, ["a host"])
+    make_certificates(tmp_path, ["asr.example.org"])
+    other = Server(tmp_path)
+    with other.socket, pytest.raises(RefusedConnectionError, match="for another name"):
+        other.greet()
+    assert not make_certificates(tmp_path, ["asr.example.org"])
+    with pytest.raises(DataError, match="is not for"):
+        make_certificates(tmp_path, ["localhost"])
 
 
 def test_a_revoked_key_is_refused(server, tmp_path):
     node = enrolled(server, tmp_path, "bob")
     FlowerConnection(server.address, server.folder / CA_CERT, node).close()
-    server.fleet.expel(public_key_to_bytes(node.public_key()))
+    server.fleet.expel(connection_bytes(node))
     with pytest.raises(UnknownKeyError):
         FlowerConnection(server.address, server.folder / CA_CERT, node)
 
@@ -144,11 +167,11 @@ def test_large_or_endless_bodies_are_not_read(server):
 
 def test_bad_tokens_and_old_versions_get_a_clear_line(server, tmp_path):
     node, signing = client_keys(tmp_path)
-    keys = {"node_key": node_key_text(node), "signing_key": base64.b64encode(public_bytes(signing)).decode()}
+    keys = {"node_key": connection_text(node), "signing_key": public_text(signing)}
     answer = server.post(ENROL, json={"protocol": PROTOCOL, "client": "", "tokens": ["guessed"], **keys})
     assert (answer.status_code, "unknown, or was used" in answer.json()["error"]) == (403, True)
     with pytest.raises(RefusedConnectionError, match="Install the same version"):
-        greet(server.options(tmp_path, protocol=0))
+        server.greet(protocol=0)
     assert server.post(ENROL, json={"protocol": PROTOCOL}).status_code == 400
 
 

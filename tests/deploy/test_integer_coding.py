@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from sottovoce.deploy.integer_coding import LARGEST_CODED, IntegerCodingError, decode, encode, most_bytes
+from sottovoce.deploy.integer_coding import LARGEST_CODED, IntegerCodingError, decode, encode, most_bytes, typical_bytes
 from sottovoce.model.partition import make_partition
 from sottovoce.privacy.clipping import add_clipped_
 from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
@@ -110,3 +110,10 @@ def test_a_clipped_update_takes_half_of_its_bytes_within_2_percent_of_its_entrop
     code = encode(total.numpy())
     assert np.array_equal(decode(code, 100_000, 2**38), total.numpy())
     assert entropy / 8 <= len(code) <= 1.02 * entropy / 8 <= 0.51 * 8 * 100_000
+
+
+@pytest.mark.parametrize("length", [1000, 140_000])
+def test_the_size_of_the_code_is_known_before(length):
+    noise = np.random.default_rng(3).standard_normal(length)
+    values = (noise * 2.0**38 / np.linalg.norm(noise)).astype(np.int64)
+    assert typical_bytes(length, 2.0**38) == pytest.approx(len(encode(values)), rel=0.005)

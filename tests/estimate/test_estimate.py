@@ -413,8 +413,9 @@ def test_memory_and_traffic_by_hand():
     notes = sent["sent_by_process"] - 12 * parameters - 8 * parameters / 4  # a quarter of the noise
     assert notes > 0
     assert notes % (3 * 8) == 0  # to each of the three others
-    assert (sent["user_down"], sent["user_up_integers"]) == (4 * parameters, 8 * parameters)
-    assert sent["cohort_up_integers"] == 8 * 8 * parameters
+    assert (sent["user_down"], sent["user_up_masked"]) == (4 * parameters, 6 * parameters)
+    assert 3.8 * parameters < sent["user_up"] < 4 * parameters
+    assert sent["cohort_up"] == 8 * sent["user_up"]
     assert traffic(quick, size.partition, 1)["sent_by_process"] == 0
     plain = memory(config("privacy.sigma_dp=0", "privacy.diagnostics=false", preset="quick"), size)
     assert plain["first_gradient"] == plain["noise"] == 0

@@ -125,7 +125,7 @@ def test_sizes_and_estimates_count_the_parameters_that_train():
     assert size.memory_bytes["gradients"] == 4 * norms
     held = memory(config, size)
     assert (held["model"], held["theta"], held["integer_sum"]) == (4 * size.parameters, 4 * norms, 8 * norms)
-    assert traffic(config, size.partition, 2)["user_up_integers"] == 8 * norms
+    assert traffic(config, size.partition, 2)["user_up_masked"] == 6 * norms
 
 
 def test_the_command_says_how_many_parameters_train(sotto):

@@ -7,7 +7,7 @@ import typer
 
 from sottovoce.cli.arguments import AsJson
 from sottovoce.cli.config import Preset, Settings, configured
-from sottovoce.cli.console import counted, note, print_json, say
+from sottovoce.cli.console import counted, note, print_json, safe, say
 from sottovoce.cli.train import Dev, SeedModel, Test, data_layers
 from sottovoce.errors import ConfigError
 
@@ -56,7 +56,7 @@ def keys(
         make_client_keys(folder)
         note(f"{folder / PUBLIC_KEYS}: for the operator. The keys beside it stay here.")
         return
-    made = make_certificates(folder, host or ["localhost", "127.0.0.1"])
+    made = make_certificates(folder, host or ())
     enrolment = Enrolment(folder)
     for user in revoke or []:
         enrolment.revoke(user)
@@ -74,7 +74,7 @@ def keys(
     if made:
         note(f"{folder}: certificates made. Clients need {folder / CA_CERT}.")
     for user, secret in tokens.items():
-        say(f"{user}\t{secret}")
+        typer.echo(f"{safe(user)}\t{secret}")  # rich would make spaces of the tab
 
 
 @app.command()
@@ -93,8 +93,8 @@ def server(
         float, typer.Option("--deadline", min=1, help="Seconds that a step waits for the clients of its cohort.")
     ] = 600.0,
     settle: Annotated[
-        float, typer.Option("--settle", min=0, help="Seconds to wait for clients to connect, before the first step.")
-    ] = 15.0,
+        float, typer.Option("--settle", min=0, help="Seconds to wait at most for all clients to connect, at the start.")
+    ] = 60.0,
     languages: Annotated[
         list[str] | None, typer.Option("--language", help="A language of the users: en, fr or de. Default: en.")
     ] = None,
@@ -123,12 +123,12 @@ def server(
     from sottovoce.cli.training_display import TrainingDisplay
     from sottovoce.deploy.server_process import ServerOptions, run_server
 
-    host, port = _address(listen)
+    host, port = _address(listen, "--listen")
     resolved = _secure(configured(preset, settings, *data_layers(dev=dev, test=test, seed_model=seed_model)))
     options = ServerOptions(
         folder=folder,
         run=run,
-        host=host,
+        host=host or "0.0.0.0",  # noqa: S104 - clients are on other machines
         port=port,
         users=users,
         deadline_seconds=deadline,
@@ -161,7 +161,7 @@ def client(
     only_masked: Annotated[
         bool, typer.Option("--only-masked", help="Send no update without the masks of secure aggregation.")
     ] = False,
-    poll: Annotated[float, typer.Option("--poll", min=0.05, help="Seconds between questions for work.")] = 1.0,
+    poll: Annotated[float, typer.Option("--poll", min=0.05, help="Seconds between questions for work.")] = 4.0,
     give_up: Annotated[
         float | None, typer.Option("--give-up", min=1, help="End when the server is away for so many seconds.")
     ] = None,
@@ -173,14 +173,16 @@ def client(
     Example: sotto deploy client --store stores/ann --server example.org:9443 --ca ca.crt --keys keys --token-file token
     """
     _require_extra()
-    from sottovoce.deploy.client_process import ClientOptions, read_tokens, run_client
+    from sottovoce.deploy.client_enrolment import is_enrolled, read_tokens
+    from sottovoce.deploy.client_process import ClientOptions, run_client
 
+    _address(server, "--server")
     options = ClientOptions(
         store=store,
         server=server,
         ca=ca,
         folder=keys,
-        tokens=[] if token_file is None or _is_enrolled(keys) else read_tokens(token_file),
+        tokens=[] if token_file is None or is_enrolled(keys) else read_tokens(token_file),
         site=site,
         only_masked=only_masked,
         poll_seconds=poll,
@@ -271,17 +273,11 @@ def _secure(resolved: "Resolved") -> "Resolved":
     return resolved.over(Layer({"randomness": {"source": "secure"}}, "the deployment"))
 
 
-def _is_enrolled(keys: Path) -> bool:
-    from sottovoce.deploy.client_process import ENROLLED_FILE
-
-    return (keys / ENROLLED_FILE).exists()
-
-
-def _address(text: str) -> tuple[str, int]:
+def _address(text: str, option: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"Expected --listen HOST:PORT, not {text!r}.")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - clients are on other machines
+    if not colon or not port.isdecimal() or int(port) > 65535 or "/" in host or " " in host:
+        raise ConfigError(f"Expected {option} HOST:PORT, such as asr.example.org:9443, not {text!r}.")
+    return host.strip("[]"), int(port)
 
 
 def _require_extra() -> None:

@@ -234,8 +234,8 @@ def _rows(found: "Estimate") -> list[list[str]]:
         ],
         [
             "traffic of a user, deployed",
-            f"down {gigabytes(traffic['user_down'])}, up {gigabytes(traffic['user_up_integers'])} as integers "
-            f"({gigabytes(traffic['user_up_float32'])} as float32)",
+            f"down {gigabytes(traffic['user_down'])}, up {gigabytes(traffic['user_up'])} "
+            f"({gigabytes(traffic['user_up_masked'])} with secure aggregation)",
         ],
         ["time of a central step", f"{_short(seconds['total'])} s: {waiting}"],
         ["busiest process", f"{found.imbalance:.2f} times the mean local work"],

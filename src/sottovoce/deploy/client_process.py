@@ -1,56 +1,39 @@
 """The client of a deployment: it enrols once, then answers tasks until it is stopped.
 
 It holds the audio of one user. A site that holds several says so (`site`), has a token for each, and still sends one
-update per user. The client writes nothing but its keys and the note of its enrolment, and prints one line per event,
-without figures about anybody's audio. When the server is away it waits and tries again.
+update per user. The client writes nothing but its keys and the notes beside them, and prints one line per event,
+without figures about anybody's audio. When the server or the link is away it waits and tries again: an update that was
+ready, or half sent, then arrives as long as its step lasts.
 """
 
-import base64
-import os
 import signal
-import ssl
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
-import httpx
 import torch
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sottovoce.data.store import Store
-from sottovoce.deploy.enrolment import EnrolmentRequest
-from sottovoce.deploy.flower_link import FlowerConnection, node_key_text
-from sottovoce.deploy.keys import client_keys, public_bytes
-from sottovoce.deploy.link import LinkDownError, RefusedConnectionError, UnknownKeyError, unreachable
+from sottovoce.deploy.client_enrolment import ServerCalls, enrolled_users, read_tokens
+from sottovoce.deploy.flower_connection import FlowerConnection
+from sottovoce.deploy.keys import client_keys
+from sottovoce.deploy.link import Connection, ConnectionLostError, LinkDownError, UnknownKeyError
 from sottovoce.deploy.local_trainer import LocalTrainer
-from sottovoce.deploy.masked_answers import MaskedAnswers
-from sottovoce.deploy.masking.masking_session import SecureAggregationError
-from sottovoce.deploy.messages import PROTOCOL, Envelope, RoundHeader, TaskHeader, read_round
-from sottovoce.deploy.public_socket import ENROL, HELLO
-from sottovoce.errors import ConfigError, DataError
-from sottovoce.files import write_json
-from sottovoce.reading import BadDocument, parse_json, read_bounded
-from sottovoce.version import VERSION
+from sottovoce.deploy.messages import PROTOCOL
+from sottovoce.deploy.task_answers import Tamper, TaskAnswer, TaskAnswers
+from sottovoce.errors import DataError
 
-ENROLLED_FILE = "enrolled.json"
 GRACE_SECONDS = 60.0  # an earlier process with the same key is forgotten within this time
 _LONGEST_WAIT = 30.0
+_LEAVING = "Leaving after this update. Ctrl-C again stops at once.\n"
 
 Say = Callable[[str], None]
-Tamper = Callable[[TaskHeader, Envelope, Ed25519PrivateKey], Envelope]
-
-
-class _Note(BaseModel):
-    """What a client remembers of its enrolment."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    users: tuple[str, ...]
 
 
 @dataclass
@@ -63,7 +46,7 @@ class ClientOptions:
     folder: Path  # of its keys
     tokens: Sequence[str] = ()  # to enrol; none where it has
     site: bool = False
-    poll_seconds: float = 1.0
+    poll_seconds: float = 4.0  # between questions for work, at most: below the 5 s after which httpx ends a connection
     max_offline_seconds: float | None = None  # give up when the server is away for so long; None: never
     protocol: int = PROTOCOL
     only_masked: bool = False  # refuse to send an update without masks
@@ -80,16 +63,8 @@ def options_of(words: Mapping[str, str]) -> ClientOptions:
         ca=Path(words["--ca"]),
         folder=Path(words["--keys"]),
         tokens=() if token_file is None else read_tokens(Path(token_file)),
-        poll_seconds=float(words.get("--poll", "1")),
+        poll_seconds=float(words.get("--poll", "4")),
     )
-
-
-def read_tokens(path: Path) -> list[str]:
-    """Return the tokens in a file, one per line."""
-    try:
-        return [line.strip() for line in read_bounded(path).decode().splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError):
-        raise DataError(f"{path} cannot be read. Give a file with one token per line.") from None
 
 
 def run_client(options: ClientOptions, say: Say, stopping: threading.Event | None = None) -> None:
@@ -99,110 +74,30 @@ def run_client(options: ClientOptions, say: Say, stopping: threading.Event | Non
     """
     torch.set_num_threads(1)
     if stopping is None:
-        stopping = _stopped_by_signals()
-    store = Store.open(options.store)
-    node, signing = client_keys(options.folder)
-    speakers: list[str] = store.speaker_names().to_pylist()
-    if len(speakers) > 1 and not options.site:
-        raise DataError(
-            f"{options.store} holds {len(speakers)} speakers, and a client holds one user. Give a store of one speaker "
-            "or, where one client answers for several users, --site."
-        )
-    last_seen, wait, refused = time.monotonic(), 1.0, None
-    trainer: LocalTrainer | None = None
-    while not stopping.is_set():
-        try:
-            if trainer is None:
-                users = _users(options, node, signing, say)
-                if len(users) > 1 and not options.site:
-                    raise DataError(f"{options.folder} is enrolled for {len(users)} users. Give --site.")
-                trainer = LocalTrainer(store, speakers_of(users, speakers), signing)
-                masks = MaskedAnswers(trainer, signing, options.folder)
-            greet(options)
-            with closing(FlowerConnection(options.server, options.ca, node)) as connection:
-                say(f"Connected to {options.server}.")
-                wait, refused = 1.0, None
-                while not stopping.is_set():
-                    _answer_one(connection, trainer, masks, options, signing, stopping, say)
-                    last_seen = time.monotonic()
-        except UnknownKeyError:
-            refused = refused or time.monotonic()
-            if time.monotonic() - refused > GRACE_SECONDS:
-                raise
-            stopping.wait(2.0)
-        except LinkDownError as error:
-            limit = options.max_offline_seconds
-            if limit is not None and time.monotonic() - last_seen > limit:
-                raise
-            say(f"{error} Trying again in {wait:.0f} s.")
-            stopping.wait(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
-    say("Stopped.")
+        with _stopped_by_signals() as asked:
+            _ClientLoop(options, say, asked).run()
+    else:
+        _ClientLoop(options, say, stopping).run()
 
 
-def _stopped_by_signals() -> threading.Event:
-    stopping = threading.Event()
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """Give an event that SIGTERM or Ctrl-C sets; the second signal acts as it did before."""
+    stopping, before = threading.Event(), dict[int, Any]()
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        stopping.set()
+        signal.signal(number, before[number])
+        if number == signal.SIGINT:
+            sys.stderr.write(_LEAVING)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    return stopping
-
-
-def _answer_one(
-    connection: FlowerConnection,
-    trainer: LocalTrainer,
-    masks: MaskedAnswers,
-    options: ClientOptions,
-    signing: Ed25519PrivateKey,
-    stopping: threading.Event,
-    say: Say,
-) -> None:
-    """Answer the next task, or wait a moment where there is none."""
-    incoming = connection.receive()
-    if incoming is None:
-        stopping.wait(options.poll_seconds)
-        return
+        before[number] = signal.signal(number, stop)
     try:
-        task, update = _answer_to(incoming.envelope, trainer, masks, options, signing)
-    except SecureAggregationError as error:  # the step goes on without this client, and the next one may be right
-        connection.reply(incoming, Envelope(b"{}"))
-        say(f"Not answered: {error}")
-        return
-    size = sum(map(len, update.parts.values()))
-    sent = connection.reply(incoming, update)
-    if not sent:
-        say(f"Step {task.step + 1}: too late.")
-    elif isinstance(task, TaskHeader):  # the other rounds of a masked sum are small
-        say(f"Step {task.step + 1}: sent the {'masked ' * task.masked}update of {task.user}, {size:,} bytes.")
-
-
-def _answer_to(
-    envelope: Envelope,
-    trainer: LocalTrainer,
-    masks: MaskedAnswers,
-    options: ClientOptions,
-    signing: Ed25519PrivateKey,
-) -> tuple[TaskHeader | RoundHeader, Envelope]:
-    """Return what a message was, and the answer to it."""
-    header = read_round(envelope)
-    if header is not None:
-        if options.before_round is not None:
-            options.before_round(header.phase)
-        return header, masks.round(header, envelope)
-    task = trainer.read(envelope)
-    if task.masked:
-        if options.before_round is not None:
-            options.before_round("mask")
-        return task, masks.mask(task, envelope)
-    if options.only_masked:
-        raise SecureAggregationError("The server asks for an update without masks, which --only-masked forbids.")
-    masks.require_new(task.run, task.step, task.user)
-    task, update = trainer.answer(envelope)
-    return task, update if options.tamper is None else options.tamper(task, update, signing)
-
-
-def greet(options: ClientOptions) -> None:
-    """Ask whether the server speaks this client's protocol; raise RefusedConnectionError where it does not."""
-    _post(options, HELLO, {"protocol": options.protocol, "client": VERSION})
+        yield stopping
+    finally:
+        for listened, handler in before.items():
+            signal.signal(listened, handler)
 
 
 def speakers_of(users: Sequence[str], speakers: Sequence[str]) -> dict[str, str]:
@@ -215,51 +110,100 @@ def speakers_of(users: Sequence[str], speakers: Sequence[str]) -> dict[str, str]
     return {user: user for user in users}
 
 
-def _users(options: ClientOptions, node: ec.EllipticCurvePrivateKey, signing: Ed25519PrivateKey, say: Say) -> list[str]:
-    """Return the users of this client, who are enrolled now or were before."""
-    path = options.folder / ENROLLED_FILE
-    if options.tokens:
-        request = EnrolmentRequest(
-            protocol=options.protocol,
-            client=VERSION,
-            tokens=tuple(options.tokens),
-            node_key=node_key_text(node),
-            signing_key=_text(public_bytes(signing)),
-        )
-        found = _post(options, ENROL, request.model_dump(mode="json"))
-        write_json(path, {"users": found["users"]}, private=True)
-        options.tokens = ()  # they work once
-        say(f"Enrolled: {', '.join(found['users'])}.")
-    if not path.exists():
-        raise ConfigError("This client is not enrolled. Give the token that the operator issued, with --token.")
-    try:
-        return list(_Note.model_validate(parse_json(read_bounded(path))).users)
-    except (BadDocument, ValidationError):
-        raise DataError(f"{path} is damaged. Remove it, and enrol again with a new token.") from None
+class _ClientLoop:
+    """One client, from its start to its end."""
 
+    def __init__(self, options: ClientOptions, say: Say, stopping: threading.Event) -> None:
+        """Open the store and the keys."""
+        self._options, self._say, self._stopping = options, say, stopping
+        self._store = Store.open(options.store)
+        self._speakers: list[str] = self._store.speaker_names().to_pylist()
+        if len(self._speakers) > 1 and not options.site:
+            raise DataError(
+                f"{options.store} holds {len(self._speakers)} speakers, and a client holds one user. Give a store of "
+                "one speaker or, where one client answers for several users, --site."
+            )
+        self._calls = ServerCalls(options.server, options.ca, options.protocol)
+        self._node, self._signing = client_keys(options.folder)
+        self._answers: TaskAnswers | None = None  # once the client is enrolled
+        self._last_seen, self._wait = time.monotonic(), 1.0
+        self._refused_since: float | None = None
+        self._idle = options.poll_seconds  # until the next question for work
 
-def _post(options: ClientOptions, path: str, document: dict[str, object]) -> dict[str, list[str]]:
-    """Call the server's own interface; raise an error of ours where it refuses or is away."""
-    try:
-        context = ssl.create_default_context(cafile=os.fspath(options.ca))
-    except (OSError, ssl.SSLError):
-        raise ConfigError(f"{options.ca} is no certificate. Use the server's ca.crt.") from None
-    try:
-        with httpx.Client(verify=context, timeout=30.0, trust_env=False) as client:
-            answer = client.post(f"https://{options.server}{path}", json=document)
-    except httpx.TransportError as error:
-        raise unreachable(options.server, error) from None
-    try:
-        content = answer.json()
-    except ValueError:
-        content = {}
-    if answer.status_code >= 500:
-        raise LinkDownError(f"{options.server} is not available now.")
-    if answer.status_code != 200:
-        raise RefusedConnectionError(str(content.get("error", f"{options.server} is no server of this package."))[:500])
-    found: dict[str, list[str]] = content
-    return found
+    def run(self) -> None:
+        """Connect, answer, and connect again, until asked to stop."""
+        while not self._stopping.is_set():
+            try:
+                with closing(self._connected()) as connection:
+                    self._say(f"Connected to {self._options.server}.")
+                    self._answer_all(connection)
+            except UnknownKeyError:
+                self._refused_since = self._refused_since or time.monotonic()
+                if time.monotonic() - self._refused_since > GRACE_SECONDS:
+                    raise
+                self._stopping.wait(2.0)
+            except LinkDownError as error:
+                self._wait_after(error)
+        self._say("Stopped.")
 
+    def _connected(self) -> FlowerConnection:
+        """Return a connection; the first one enrols the client."""
+        options = self._options
+        if self._answers is None:
+            if options.tokens:
+                users = self._calls.enrol(options.folder, options.tokens, self._node, self._signing)
+                options.tokens = ()  # they work once
+                self._say(f"Enrolled: {', '.join(users)}.")
+            users = enrolled_users(options.folder)
+            if len(users) > 1 and not options.site:
+                raise DataError(f"{options.folder} is enrolled for {len(users)} users. Give --site.")
+            trainer = LocalTrainer(self._store, speakers_of(users, self._speakers), self._signing)
+            self._answers = TaskAnswers(
+                trainer, self._signing, options.folder, options.only_masked, options.before_round, options.tamper
+            )
+        self._calls.greet()
+        return FlowerConnection(options.server, options.ca, self._node)
 
-def _text(content: bytes) -> str:
-    return base64.b64encode(content).decode()
+    def _answer_all(self, connection: Connection) -> None:
+        """Answer tasks until asked to stop, or until the server knows the connection no more."""
+        self._reached()
+        unsent: TaskAnswer | None = None
+        while not self._stopping.is_set():
+            try:
+                if unsent is None:
+                    unsent = self._next(connection)
+                if unsent is not None:
+                    sent = connection.reply(unsent.incoming, unsent.answer)
+                    if line := unsent.told(sent=sent):
+                        self._say(line)
+                    unsent = None
+            except ConnectionLostError:
+                raise
+            except LinkDownError as error:
+                self._wait_after(error)
+            else:
+                if self._wait > 1.0:
+                    self._say(f"{self._options.server} is back.")
+                self._reached()
+
+    def _next(self, connection: Connection) -> TaskAnswer | None:
+        """Return the answer to the next task; wait a moment where there is none."""
+        incoming = connection.receive()
+        if incoming is None or self._answers is None:
+            self._stopping.wait(self._idle)
+            self._idle = min(2 * self._idle, self._options.poll_seconds)
+            return None
+        self._idle = self._options.poll_seconds / 8  # the next round of a masked sum may come soon
+        return self._answers.to(incoming)
+
+    def _reached(self) -> None:
+        self._last_seen, self._wait, self._refused_since = time.monotonic(), 1.0, None
+
+    def _wait_after(self, error: LinkDownError) -> None:
+        """Wait before the next attempt; raise the error where the server has been away for too long."""
+        limit = self._options.max_offline_seconds
+        if limit is not None and time.monotonic() - self._last_seen > limit:
+            raise error
+        self._say(f"{error} Trying again in {self._wait:.0f} s.")
+        self._stopping.wait(self._wait)
+        self._wait = min(2 * self._wait, _LONGEST_WAIT)

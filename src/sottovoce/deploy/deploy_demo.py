@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,7 +27,7 @@ from sottovoce.data.store import Store
 from sottovoce.deploy.contributions import Contributions, read_contributions, told_by
 from sottovoce.deploy.enrolment import Enrolment
 from sottovoce.deploy.keys import CA_CERT, make_certificates
-from sottovoce.errors import SottoError
+from sottovoce.errors import SottoError, StoppedError
 from sottovoce.files import make_folder, sha256_of, written_whole
 from sottovoce.privacy.run_files import MODEL_FILE
 from sottovoce.runs.folder import LAST
@@ -74,12 +75,12 @@ def demonstrate(out: Path, say: Say) -> Demonstrated:
     users: list[str] = store.speaker_names().to_pylist()
     liar, killed = users[0], users[1]
     run = out / "run"
-    with ExitStack() as closing:
-        server, clients = _start(closing, out, store, users, liar, say)
-        _wait(lambda: bool(read_contributions(run)), server, out)
+    with _asked_to_stop() as asked, ExitStack() as closing:
+        server, clients = _start(closing, out, store, users, liar, asked, say)
+        _wait(lambda: bool(read_contributions(run)), server, out, asked)
         clients[killed].send_signal(signal.SIGKILL)
         say(f"Killed the client of {killed} after the first step.")
-        _wait(lambda: server.poll() is not None, server, out)
+        _wait(lambda: server.poll() is not None, server, out, asked)
         for client in clients.values():  # all at once; the end of the block waits for them
             client.terminate()
     if server.returncode != 0:
@@ -100,7 +101,13 @@ def demonstrate(out: Path, say: Say) -> Demonstrated:
 
 
 def _start(
-    closing: ExitStack, out: Path, store: Store, users: Sequence[str], liar: str, say: Say
+    closing: ExitStack,
+    out: Path,
+    store: Store,
+    users: Sequence[str],
+    liar: str,
+    asked: threading.Event,
+    say: Say,
 ) -> tuple["subprocess.Popen[bytes]", dict[str, "subprocess.Popen[bytes]"]]:
     """Start a server and a client for every user; they end with the demonstration, however it ends."""
     folder, port = out / "server", _free_port()
@@ -110,10 +117,11 @@ def _start(
     words += ["--listen", f"127.0.0.1:{port}", "--deadline", str(_DEADLINE_SECONDS), "--settle", "300"]
     words += [word for setting in _SETTINGS for word in ("--set", setting)]
     server = closing.enter_context(_process(words, out / "server.log"))
-    _wait(lambda: _answers(port), server, out)
+    _wait(lambda: _answers(port), server, out, asked)
     say(f"Started a server on 127.0.0.1:{port}, and {len(users)} clients; that of {liar} lies ({LIE} updates).")
     clients = {}
     for number, user in enumerate(users):
+        _require_going(asked)
         own = out / "clients" / f"{number}"
         make_folder(own)
         mine = own / "store"
@@ -126,6 +134,23 @@ def _start(
         words += ["--keys", str(own / "keys"), "--token-file", str(own / "token"), "--poll", "0.5"]
         clients[user] = closing.enter_context(_process(words, own / "client.log"))
     return server, clients
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[threading.Event]:
+    """Give an event that SIGTERM and Ctrl-C set, so that no process is left behind however the demonstration ends."""
+    asked = threading.Event()
+    before = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _require_going(asked: threading.Event) -> None:
+    if asked.is_set():
+        raise StoppedError("Stopped, with all processes of the demonstration. Begin again with a new folder: --out.")
 
 
 @contextmanager
@@ -148,9 +173,10 @@ def _process(words: Sequence[str], log: Path) -> Iterator["subprocess.Popen[byte
                 process.wait()
 
 
-def _wait(done: Callable[[], bool], server: "subprocess.Popen[bytes]", out: Path) -> None:
+def _wait(done: Callable[[], bool], server: "subprocess.Popen[bytes]", out: Path, asked: threading.Event) -> None:
     give_up = time.monotonic() + _PATIENCE_SECONDS
     while not done():
+        _require_going(asked)
         if server.poll() not in (None, 0) or time.monotonic() > give_up:
             raise SottoError(f"The server has failed, or takes too long. See {out / 'server.log'}.")
         time.sleep(0.2)

@@ -3,7 +3,7 @@
 import datetime
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cryptography import x509
 
@@ -14,6 +14,8 @@ from sottovoce.errors import DataError
 from sottovoce.files import is_being_written
 from sottovoce.runs.folder import Run
 
+Progress = Literal["not begun", "going on", "stopped", "finished"]
+
 
 @dataclass(frozen=True)
 class DeploymentStatus:
@@ -22,7 +24,7 @@ class DeploymentStatus:
     enrolled: list[str]
     waiting: list[str]  # for their token to be used
     certificate_until: datetime.datetime
-    running: bool | None = None
+    progress: Progress | None = None  # of the run, where one was asked for
     step: int | None = None  # of the last checkpoint
     last: Contributions | None = None
 
@@ -33,7 +35,7 @@ class DeploymentStatus:
             "enrolled": self.enrolled,
             "waiting": self.waiting,
             "certificate_until": self.certificate_until.isoformat(),
-            "running": self.running,
+            "run": self.progress,
             "step": self.step,
             "last": None
             if last is None
@@ -53,8 +55,8 @@ class DeploymentStatus:
             f"tokens unused {len(self.waiting)}: {', '.join(self.waiting) or 'none'}",
             f"certificate   until {self.certificate_until:%F}",
         ]
-        if self.running is not None:
-            lines.append(f"server        {'running' if self.running else 'not running'}, step {self.step or 0} saved")
+        if self.progress is not None:
+            lines.append(f"run           {self.progress}" + (f", step {self.step} saved" if self.step else ""))
         if self.last is not None:
             refused = "".join(f", {user} refused ({reason})" for user, reason in self.last.refused.items())
             contributed, silent = len(self.last.contributed), len(self.last.silent)
@@ -72,12 +74,21 @@ def status_of(folder: Path, run: Path | None) -> DeploymentStatus:
     enrolment = Enrolment(folder)
     if run is None:
         return DeploymentStatus(list(enrolment.users), enrolment.waiting, certificate.not_valid_after_utc)
-    checkpoint, answers = Run(run).checkpoint, read_contributions(run)
+    found, answers = Run(run), read_contributions(run)
+    checkpoint = found.checkpoint
     return DeploymentStatus(
         list(enrolment.users),
         enrolment.waiting,
         certificate.not_valid_after_utc,
-        running=is_being_written(run),
+        progress=_progress(found),
         step=None if checkpoint is None else checkpoint.step,
         last=answers[max(answers)] if answers else None,
     )
+
+
+def _progress(run: Run) -> Progress:
+    if not run.path.exists():
+        return "not begun"
+    if is_being_written(run.path):
+        return "going on"
+    return "stopped" if run.result is None else "finished"

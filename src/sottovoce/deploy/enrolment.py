@@ -40,6 +40,7 @@ class EnrolledUser(BaseModel):
     node_key: str  # of the connection: what Flower makes of the public key, in base64
     signing_key: str  # of updates: 32 bytes in base64
     enrolled_at: str
+    token: str = ""  # the SHA-256 of the token that was used: its client may ask again whom it stands for
 
     @property
     def node_bytes(self) -> bytes:
@@ -50,6 +51,10 @@ class EnrolledUser(BaseModel):
     def signing_bytes(self) -> bytes:
         """The key of updates."""
         return base64.b64decode(self.signing_key)
+
+    def has_keys_of(self, other: "EnrolledUser") -> bool:
+        """Return whether both have the same keys."""
+        return (self.node_key, self.signing_key) == (other.node_key, other.signing_key)
 
 
 class EnrolmentRequest(BaseModel):
@@ -102,18 +107,23 @@ class Enrolment:
                 del document.tokens[known]
 
     def enrol(self, request: EnrolmentRequest) -> list[str]:
-        """Use up tokens; return the users they stand for, who now have these keys. All of them, or none."""
+        """Use up tokens; return the users they stand for, who now have these keys. All of them, or none.
+
+        The same tokens with the same keys get the same answer again: the first one may have been lost on its way.
+        """
         try:
             user_keys = _record(request)
         except ValueError:
             raise RefusedEnrolmentError("The keys cannot be read.") from None
+        hashes = [_hashed(token) for token in dict.fromkeys(request.tokens)]
         with self._changing() as document:
-            users = [_user_of(document.tokens, token) for token in dict.fromkeys(request.tokens)]
-            if None in users:
+            users = {hashed: _user_of(document, hashed, user_keys) for hashed in hashes}
+            names = [user for user in users.values() if user is not None]
+            if len(names) < len(users):
                 raise RefusedEnrolmentError("The token is unknown, or was used before. Ask the operator for a new one.")
-            names = [user for user in users if user is not None]
             document.tokens = {known: user for known, user in document.tokens.items() if user not in names}
-            document.users |= dict.fromkeys(names, user_keys)
+            for hashed, user in zip(users, names, strict=True):
+                document.users[user] = user_keys.model_copy(update={"token": hashed})
         return names
 
     def admit(self, user: str, keys: Path) -> None:
@@ -182,10 +192,11 @@ def _hashed(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _user_of(tokens: dict[str, str], token: str) -> str | None:
-    """Return the user of a token; every known token is compared, in constant time each."""
-    hashed, found = _hashed(token), None
-    for known, user in tokens.items():
+def _user_of(document: _Document, hashed: str, keys: EnrolledUser) -> str | None:
+    """Return the user of a token that is new, or that the owner of these keys has used; compared in constant time."""
+    used = {record.token: user for user, record in document.users.items() if record.has_keys_of(keys)}
+    found = None
+    for known, user in (document.tokens | used).items():
         if hmac.compare_digest(known, hashed):
             found = user
     return found

@@ -13,6 +13,7 @@ overwritten: rotating one means removing its file first.
 import base64
 import datetime
 import ipaddress
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from sottovoce.errors import DataError
+from sottovoce.errors import ConfigError, DataError
 from sottovoce.files import OWNER_ONLY, keep_private, make_folder, write_json, written_whole
 from sottovoce.reading import read_bounded
 
@@ -37,13 +38,18 @@ CA_KEY, CA_CERT, SERVER_KEY, SERVER_CERT = "ca.key", "ca.crt", "server.key", "se
 NODE_KEY, SIGNING_KEY, PUBLIC_KEYS = "node.key", "signing.key", "public.json"
 CA_DAYS, SERVER_DAYS = 3650, 397
 _LARGEST_KEY = 1 << 16
+_HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 _BACKDATED = datetime.timedelta(hours=1)  # clocks of clients may be behind
 
 PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
 
 
 def make_certificates(folder: Path, hosts: Sequence[str]) -> bool:
-    """Make the authority and the server's certificate where they are missing; return whether anything was made."""
+    """Make the authority and the server's certificate where they are missing; return whether anything was made.
+
+    Without hosts, a new certificate is for this machine only. One that exists must be for the hosts that are given.
+    """
+    names = [_host(host) for host in hosts or ("localhost", "127.0.0.1")]
     make_folder(folder)
     keep_private(folder)
     made = False
@@ -56,9 +62,14 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> bool:
         key = ec.generate_private_key(ec.SECP384R1())
         _write_key(folder / SERVER_KEY, key)
         authority = _connection_key(folder / CA_KEY)
-        certificate = _certificate(hosts[0], key, authority, hosts)
+        certificate = _certificate(str(names[0].value), key, authority, names)
         _write(folder / SERVER_CERT, certificate.public_bytes(Encoding.PEM))
         made = True
+    elif hosts and (others := [name.value for name in names if name not in _hosts_of(folder / SERVER_CERT)]):
+        raise DataError(
+            f"{folder / SERVER_CERT} is not for {others[0]}. Remove it and {SERVER_KEY}, and run this again with a "
+            "--host for every name of the server."
+        )
     return made
 
 
@@ -66,7 +77,7 @@ def _certificate(
     name: str,
     key: ec.EllipticCurvePrivateKey,
     authority: ec.EllipticCurvePrivateKey | None,
-    hosts: Sequence[str] = (),
+    hosts: Sequence[x509.DNSName | x509.IPAddress] = (),
 ) -> x509.Certificate:
     """Return a certificate: that of the authority itself where none is given, else a server's for its hosts."""
     now = datetime.datetime.now(datetime.UTC)
@@ -88,18 +99,30 @@ def _certificate(
     else:
         issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
         builder = (
-            builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+            builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
             .add_extension(issuer_key, critical=False)
         )
     return builder.sign(authority or key, hashes.SHA384())
 
 
-def _host(name: str) -> x509.GeneralName:
+def _host(name: str) -> x509.DNSName | x509.IPAddress:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
-        return x509.DNSName(name)
+        pass
+    if not _HOST.fullmatch(name):
+        raise ConfigError(f"{name!r} is no host. Expected a name such as asr.example.org, or an address.")
+    return x509.DNSName(name)
+
+
+def _hosts_of(path: Path) -> list[x509.GeneralName]:
+    """Return the hosts that a certificate is for."""
+    try:
+        certificate = x509.load_pem_x509_certificate(read_bounded(path, _LARGEST_KEY))
+        return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        raise DataError(f"{path} is missing or damaged. Remove it and {SERVER_KEY}, and run this again.") from None
 
 
 def client_keys(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, Ed25519PrivateKey]:
@@ -112,8 +135,8 @@ def client_keys(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, Ed25519Privat
         _write_key(folder / SIGNING_KEY, Ed25519PrivateKey.generate())
     node, signing = _connection_key(folder / NODE_KEY), _signing_key(folder / SIGNING_KEY)
     if not (folder / PUBLIC_KEYS).exists():
-        keys = {"node_key": connection_bytes(node), "signing_key": public_bytes(signing)}
-        write_json(folder / PUBLIC_KEYS, {name: base64.b64encode(key).decode() for name, key in keys.items()})
+        keys = {"node_key": connection_text(node), "signing_key": public_text(signing)}
+        write_json(folder / PUBLIC_KEYS, keys)
     return node, signing
 
 
@@ -122,9 +145,19 @@ def connection_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
+def connection_text(key: ec.EllipticCurvePrivateKey) -> str:
+    """Return the same as enrolment keeps it."""
+    return base64.b64encode(connection_bytes(key)).decode()
+
+
 def public_bytes(key: Ed25519PrivateKey) -> bytes:
     """Return the public part of a key for updates, in 32 bytes."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def public_text(key: Ed25519PrivateKey) -> str:
+    """Return the same as enrolment keeps it."""
+    return base64.b64encode(public_bytes(key)).decode()
 
 
 def verifying_key(content: bytes) -> Ed25519PublicKey:

@@ -1,7 +1,7 @@
 """The seam between a deployment and its transport: who can be asked, and how answers come back.
 
-`fleet_aggregator.py` asks through a `Fleet`, clients answer through a `Connection`. `flower_link.py` has both for
-Flower; nothing else in the package knows Flower.
+`fleet_aggregator.py` asks through a `Fleet`, clients answer through a `Connection`. `flower_fleet.py` and
+`flower_connection.py` have them for Flower.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,9 +11,15 @@ from typing import Any, Protocol
 from sottovoce.deploy.messages import Envelope
 from sottovoce.errors import SottoError
 
+HEARTBEAT_SECONDS = 20  # a client that is not heard for twice as long is gone
+
 
 class LinkDownError(SottoError):
     """The other side cannot be reached now. Trying again later may help."""
+
+
+class ConnectionLostError(LinkDownError):
+    """The server knows this connection no more, as when it was started again. A new one is needed."""
 
 
 class RefusedConnectionError(SottoError):
@@ -27,6 +33,10 @@ class UnknownKeyError(RefusedConnectionError):
 def unreachable(server: str, error: Exception) -> SottoError:
     """Return the error for a server that could not be talked to: for now, or for good where it is not the right one."""
     reason = " ".join(str(error).split())[:200]
+    if "certificate has expired" in reason:
+        return RefusedConnectionError(f"The certificate of {server} has expired. Ask the operator for a new one.")
+    if "certificate is not valid for" in reason:
+        return RefusedConnectionError(f"The certificate of {server} is for another name. Use one that is in it.")
     if "CERTIFICATE_VERIFY_FAILED" in reason:
         return RefusedConnectionError(
             f"{server} has a certificate that --ca does not vouch for. Use the server's ca.crt."
@@ -67,7 +77,7 @@ class Fleet(Protocol):
 
 
 class Connection(Protocol):
-    """A client's side."""
+    """A client's side. After a LinkDownError that is no ConnectionLostError, the same call may be made again."""
 
     def receive(self) -> Incoming | None:
         """Return the next task; None where there is none now."""

@@ -100,7 +100,12 @@ class MaskedAnswers:
     def _note(self, task: TaskHeader) -> None:
         noted = self._read()
         noted.steps.setdefault(task.run, {})[task.user] = task.step
-        write_json(self._path, noted.model_dump(mode="json"), private=True)
+        try:
+            write_json(self._path, noted.model_dump(mode="json"), private=True)
+        except OSError as error:
+            raise SecureAggregationError(
+                f"{self._path} cannot be written ({error.strerror}), so nothing is sent. Free some space."
+            ) from None
 
     def _read(self) -> _Masked:
         if not self._path.exists():

@@ -1,6 +1,6 @@
 """What server and clients tell each other: a task down, a signed update up, and nothing else.
 
-An `Envelope` is a header of JSON, a signature and named parts of raw bytes. The transport (`flower_link.py`) carries
+An `Envelope` is a header of JSON, a signature and named parts of raw bytes. The transport (`flower_records.py`) carries
 envelopes and looks into none. Nothing is unpickled, and no array header is parsed: sizes follow from the model.
 
     down   TaskHeader    parts: theta (float32, what trains), frozen (float32, what does not; only where there is any)

@@ -15,7 +15,7 @@ from sottovoce.config import Layer, parse_setting, resolve
 from sottovoce.data.store import Store
 from sottovoce.deploy.client_process import speakers_of
 from sottovoce.deploy.enrolment import Enrolment
-from sottovoce.deploy.flower_link import GridFleet, make_client_app, make_server_app
+from sottovoce.deploy.flower_apps import GridFleet, make_client_app, make_server_app
 from sottovoce.deploy.keys import client_keys
 from sottovoce.deploy.local_trainer import LocalTrainer
 from sottovoce.deploy.messages import Envelope

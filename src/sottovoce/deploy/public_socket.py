@@ -13,7 +13,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +23,30 @@ from pydantic import ValidationError
 from sottovoce.deploy.enrolment import EnrolmentRequest, RefusedEnrolmentError
 from sottovoce.deploy.keys import SERVER_CERT, SERVER_KEY
 from sottovoce.deploy.messages import PROTOCOL
+from sottovoce.deploy.public_paths import ENROL, FLEET, HELLO
 from sottovoce.errors import ConfigError, SottoError
 from sottovoce.reading import BadDocument, parse_json
 from sottovoce.version import VERSION
 
-FLEET, HELLO, ENROL = "/v1/fleet/", "/v1/sotto/hello", "/v1/sotto/enrol"
 _CLOSED = (f"{FLEET}register-node", f"{FLEET}unregister-node")  # enrolment is by token only
+_FAREWELL = f"{FLEET}deactivate-node"
 LARGEST_BODY = 1 << 23  # Flower cuts arrays into pieces of 5 MB
 _LARGEST_REQUEST = 1 << 20
 _START_SECONDS = 60.0
 
 Enrol = Callable[[EnrolmentRequest], list[str]]
+Seen = Callable[[Mapping[bytes, bytes]], None]
 
 
 class Gate:
     """An ASGI application before another one."""
 
-    def __init__(self, inner: Any, enrol: Enrol) -> None:
-        """Let the fleet's calls through to `inner`, and give tokens to `enrol`."""
-        self._inner, self._enrol = inner, enrol
+    def __init__(self, inner: Any, enrol: Enrol, seen: Seen) -> None:
+        """Let the fleet's calls through to `inner`, and give tokens to `enrol`.
+
+        The headers of calls that `inner` has authenticated and accepted are given to `seen`: whoever calls is there.
+        """
+        self._inner, self._enrol, self._seen = inner, enrol, seen
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle a request."""
@@ -62,7 +67,17 @@ class Gate:
         if own:
             await _answer(send, *self._own(path, await _body(receive)))
         else:
-            await self._inner(scope, receive, send)
+            await self._inner(scope, receive, self._watched(scope, send))
+
+    def _watched(self, scope: Any, send: Any) -> Any:
+        """Return `send` with a note of who was answered, unless that was a farewell."""
+
+        async def watched(event: Any) -> None:
+            if event["type"] == "http.response.start" and event["status"] == 200 and scope["path"] != _FAREWELL:
+                self._seen(dict(scope["headers"]))
+            await send(event)
+
+        return watched
 
     def _own(self, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
         document = _parsed(body)
@@ -131,6 +146,7 @@ class PublicSocket:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=2,
+            timeout_keep_alive=30,  # longer than clients keep a connection, so that none ends under a request
             lifespan="on",
             ws="none",
         )

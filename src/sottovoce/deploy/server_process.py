@@ -23,7 +23,7 @@ from sottovoce.config import Layer, Resolved
 from sottovoce.data.selection import Selection
 from sottovoce.deploy.enrolment import EnrolledUser, Enrolment, EnrolmentRequest, RefusedEnrolmentError
 from sottovoce.deploy.fleet_aggregator import FleetAggregator, require_deployable
-from sottovoce.deploy.flower_link import FlowerFleet, open_superlink
+from sottovoce.deploy.flower_fleet import FlowerFleet, open_superlink
 from sottovoce.deploy.keys import CA_CERT, SERVER_CERT
 from sottovoce.deploy.link import Fleet
 from sottovoce.deploy.masked_collection import require_maskable
@@ -42,7 +42,7 @@ from sottovoce.runs.stop import Stop
 DEPLOYMENT_FILE = "deployment.json"
 LEDGER = "ledger"  # below the server's folder
 _POLL_SECONDS = 0.5
-_RECONNECT_SECONDS = 15.0
+_RECONNECT_SECONDS = 60.0  # clients try again every 30 s at least; a step without them would be wasted
 
 Say = Callable[[str], None]
 
@@ -66,7 +66,7 @@ class ServerOptions:
     users: int | None = None  # begin when so many are enrolled; None: when every token that was issued is used
     deadline_seconds: float = 600.0
     languages: tuple[str, ...] = ("en",)
-    settle_seconds: float = _RECONNECT_SECONDS  # how long to wait, before the first step, for clients to connect
+    settle_seconds: float = _RECONNECT_SECONDS  # how long to wait at most for all clients to connect
     secure_aggregation: bool = False  # the server learns sums only
 
 
@@ -94,7 +94,7 @@ def run_server(resolved: Resolved, options: ServerOptions, make_display: MakeDis
     with ExitStack() as closing:
         closing.callback(stop.release)
         stop.listen()
-        gate = Gate(application, enrol)
+        gate = Gate(application, enrol, fleet.seen)
         socket = closing.enter_context(PublicSocket(gate, options.host, options.port, options.folder))
         say(f"Listening on {options.host}:{socket.port}. Clients need {options.folder / CA_CERT}.")
         if not _wait_for_users(enrolment, fleet, options, stop, say):
@@ -152,6 +152,8 @@ def train_on(
         require_maskable(users)
     make_folder(options.run)
     roster = open_roster(options.run, list(users), options.languages)
+    if not users.keys() & set(roster.speaker_names().to_pylist()):
+        raise DataError(f"No user of {options.run} is enrolled in {options.folder}. Is that another server's folder?")
     settings: dict[str, object] = {"data": {"train": Selection(store=roster.path)}}
     if resolved.config.privacy.ledger is None:
         settings["privacy"] = {"ledger": options.folder / LEDGER}

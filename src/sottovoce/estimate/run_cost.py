@@ -19,6 +19,7 @@ import torch
 
 from sottovoce.central.dealing import deal
 from sottovoce.config import Config, resolve
+from sottovoce.deploy.integer_coding import typical_bytes
 from sottovoce.errors import ConfigError
 from sottovoce.estimate.calibration import PAPER_MODEL, calibrate
 from sottovoce.estimate.devices import A100, PAPER_PRECISION, Device, Precision, seconds_per_flop
@@ -28,6 +29,7 @@ from sottovoce.estimate.user_audio import UserAudio
 from sottovoce.estimate.work import Sharing, cohort_size, flops_per_second, loads, local_work, typical_utterance
 from sottovoce.federated.diagnostics import Figures
 from sottovoce.model.partition import make_partition
+from sottovoce.privacy.mechanism import FRACTION_BITS
 from sottovoce.privacy.noise import IndependentNoise
 from sottovoce.runs.stop import VOTES
 
@@ -244,25 +246,32 @@ def memory(config: Config, size: ModelSize) -> dict[str, float]:
 def traffic(config: Config, layers: dict[str, int], processes: int) -> dict[str, float]:
     """Return the bytes that move in one central step: between processes, and to and from users in a deployment.
 
-    `layers` are those of the trainable parameters. A user needs the frozen ones, too, but only once.
+    `layers` are those of the trainable parameters. A user needs the frozen ones, too, but only once. What a user sends
+    is a little less than this (`integer_coding.typical_bytes`).
     """
     parameters, cohort = sum(layers.values()), cohort_size(config)
     partition = make_partition(list(layers), list(layers.values()), "tensor")
     notes = _INTEGER * (1 + VOTES + Figures(partition).packed().numel())
-    down, up = _FLOAT * parameters, _INTEGER * parameters
+    down, summed = _FLOAT * parameters, _INTEGER * parameters
+    up = typical_bytes(parameters, 2.0**FRACTION_BITS)
     others = processes > 1
     shared = config.privacy.sigma_dp > 0 and isinstance(config.privacy.noise, IndependentNoise)
-    noise = up / processes if shared and others else 0
+    noise = summed / processes if shared and others else 0
     return {
         # Along a chain every process passes on a sum and the average once; its notes go to every other process, and its
         # share of the noise to the leading one.
-        "sent_by_process": (up + down) * others + notes * (processes - 1) + noise,
+        "sent_by_process": (summed + down) * others + notes * (processes - 1) + noise,
         "user_down": down,
-        "user_up_integers": up,
-        "user_up_float32": _FLOAT * parameters,
+        "user_up": up,
+        "user_up_masked": _masked_bytes(round(cohort)) * parameters,
         "cohort_down": cohort * down,
-        "cohort_up_integers": cohort * up,
+        "cohort_up": cohort * up,
     }
+
+
+def _masked_bytes(cohort: int) -> int:
+    """Return the bytes of an integer that holds the sum of so many users: masked ones cannot be shorter."""
+    return ((max(cohort, 1) << FRACTION_BITS).bit_length() + 1 + 7) // 8
 
 
 @dataclass(frozen=True)
