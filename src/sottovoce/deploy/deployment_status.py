@@ -12,6 +12,7 @@ from sottovoce.deploy.enrolment import Enrolment
 from sottovoce.deploy.keys import SERVER_CERT
 from sottovoce.errors import DataError
 from sottovoce.files import is_being_written
+from sottovoce.reading import read_bounded
 from sottovoce.runs.folder import Run
 
 Progress = Literal["not begun", "going on", "stopped", "finished"]
@@ -70,7 +71,10 @@ def status_of(folder: Path, run: Path | None) -> DeploymentStatus:
     """Read the status of a server and perhaps one of its runs."""
     if not (folder / SERVER_CERT).exists():
         raise DataError(f"{folder} is no server's folder. Make one with `sotto deploy keys {folder}`.")
-    certificate = x509.load_pem_x509_certificate((folder / SERVER_CERT).read_bytes())
+    try:
+        certificate = x509.load_pem_x509_certificate(read_bounded(folder / SERVER_CERT))
+    except ValueError:
+        raise DataError(f"{folder / SERVER_CERT} is damaged. Remove it and its key, and make them again.") from None
     enrolment = Enrolment(folder)
     if run is None:
         return DeploymentStatus(list(enrolment.users), enrolment.waiting, certificate.not_valid_after_utc)

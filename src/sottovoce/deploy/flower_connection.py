@@ -25,6 +25,7 @@ from sottovoce.deploy.link import (
 )
 from sottovoce.deploy.messages import Envelope
 from sottovoce.deploy.public_paths import FLEET
+from sottovoce.reading import read_bounded
 
 # isort: split
 from flwr.app import Message
@@ -74,7 +75,7 @@ class FlowerConnection:
             NodeAuthHttpInterceptor(key, key.public_key()),
         ]
         try:
-            self._client = FleetHttpClient.from_server_address(server, False, ca.read_bytes(), interceptors)
+            self._client = FleetHttpClient.from_server_address(server, False, read_bounded(ca), interceptors)
         except (ValueError, OSError) as error:
             raise RefusedConnectionError(f"{ca} is no certificate ({error}). Use the server's ca.crt.") from None
         self._server, self._closing = server, threading.Event()
