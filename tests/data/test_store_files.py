@@ -77,6 +77,16 @@ def test_tables_are_checked_when_the_store_is_opened(store):
         Store.open(store)
 
 
+def test_gaps_in_the_index_are_found_when_it_is_read(store):
+    without_sizes(store)
+    index = pq.read_table(store / "index.parquet")
+    texts = pa.array([None, *index["text"].to_pylist()[1:]], pa.string())
+    pq.write_table(index.set_column(index.column_names.index("text"), "text", texts), store / "index.parquet")
+    for rows in (None, slice(0, 1)):
+        with pytest.raises(DataError, match=r"index\.parquet is damaged: the column 'text' has gaps"):
+            Store.open(store).index(rows=rows)
+
+
 def test_recorded_sizes_find_every_cut(store):
     for path in [path for path in store.iterdir() if path.name != "store.json"]:
         content = path.read_bytes()

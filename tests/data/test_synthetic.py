@@ -416,6 +416,7 @@ def test_there_are_a_hundred_voices_in_every_language(language: Any) -> None:
 
 
 @needs_espeak
+@pytest.mark.slow
 def test_every_voice_speaks_and_no_two_sound_the_same() -> None:
     """All variants in German, which has one accent, and the accents of English and French with one variant."""
     accents = [voice for voice in VOICES["en"] + VOICES["fr"] if voice.endswith("+m3")]

@@ -73,7 +73,7 @@ def test_what_people_speak_but_we_cannot_write_is_reported(language, raw, unknow
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_character_is_kept_replaced_or_reported_in_the_same_way_twice(language):
     tokens = TokenSet((language,))
-    for code in range(0x110000):
+    for code in range(0x110000 if language == "en" else 0x3000):  # languages differ in European letters alone
         character = chr(code)
         if unicodedata.category(character) == "Cn":
             continue

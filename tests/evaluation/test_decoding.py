@@ -169,7 +169,7 @@ def test_evaluation_by_beam_search_says_how_it_decoded(model, make_store, tmp_pa
         (["--decoder", "beam", "--lm", "words.txt"], "is no language model"),
         (["--decoder", "beam", "--lm", "cut.arpa"], "not a language model that KenLM can read"),
         (["--decoder", "beam", "--lm", "digits.arpa"], "No word of digits.arpa can be written"),
-        (["--decoder", "beam", "--lexicon", "."], "cannot be read: Is a directory"),
+        (["--decoder", "beam", "--lexicon", "."], "not a regular file"),
         (["--decoder", "beam", "--beam", "0"], "--beam 0: expected at least 1"),
         (["--decoder", "beam", "--lm-weight", "nan"], "--lm-weight"),
         (["--decoder", "beam", "--word-score", "1e300"], "--word-score"),

@@ -96,6 +96,10 @@ _INDEX_TYPES = {
     "pauses": pa.list_(pa.float64()),
 }
 _ALWAYS = ("utterance", "speaker", "seconds")  # the columns that training needs
+_WITHOUT_GAPS = (
+    *("utterance", "speaker", "text", "language", "paths", "pauses", "parts"),
+    *("root", "tokens", "frames", "seconds"),
+)
 
 
 class PreparationRecord(BaseModel):
@@ -307,8 +311,13 @@ class Store:
         wanted = sorted(IndexRow.__required_keys__) if columns is None else columns
         require_columns(self.path / INDEX, self.index_columns(), wanted)
         if rows is None:
-            return read_table(self.path / INDEX, columns)
-        return read_rows(self.path / INDEX, rows.start, rows.stop, columns)
+            table = read_table(self.path / INDEX, columns)
+        else:
+            table = read_rows(self.path / INDEX, rows.start, rows.stop, columns)
+        for name in _WITHOUT_GAPS:
+            if name in table.column_names and table[name].null_count:
+                raise damaged(self.path / INDEX, f"the column {name!r} has gaps")
+        return table
 
     def index_columns(self) -> list[str]:
         """Return the names of the index's columns."""
