@@ -172,11 +172,14 @@ def test_onnxruntime_gives_the_same_scores_on_real_speech(kind, real_speech, onn
         (["model.safetensors", "--to", "onnx", "--out", "no/m.onnx"], "there is no folder no"),
         (["model.safetensors", "--to", "onnx", "--out", "."], "is a folder"),
         (["model.safetensors", "--to", "safetensors", "--out", "model.safetensors"], "is the model itself"),
+        (["model.safetensors", "--to", "safetensors", "--out", "last/m.safetensors"], "would lie in a checkpoint"),
     ],
 )
 def test_bad_input_of_export_is_one_line(words, says, sotto, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recogniser_of("transformer").save(tmp_path / "model.safetensors")
+    (tmp_path / "last").mkdir()
+    (tmp_path / "last" / "checkpoint.json").write_text("{}")
     assert says in sotto("export", *words).error
 
 

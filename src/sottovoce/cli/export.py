@@ -35,8 +35,11 @@ def export(
     from sottovoce.model.export import export as write
     from sottovoce.model.model_file import model_path
     from sottovoce.model.recogniser import load_recogniser
+    from sottovoce.runs import documents
 
     if out.exists() and out.samefile(model_path(checkpoint)):
         raise DataError(f"{out} is the model itself. Choose another file.")
+    if (out.parent / documents.Checkpoint.FILE).exists():
+        raise DataError(f"{out} would lie in a checkpoint, which only a training writes. Choose another file.")
     write(load_recogniser(checkpoint), out, to)
     note(f"{out}: {_NAMES[to]} of {model_path(checkpoint)}, {gigabytes(out.stat().st_size)}.")
