@@ -9,6 +9,7 @@ JSON by POST:
 Everything else is 404, whatever Flower would say, and a body without a length, or with a large one, is not read.
 """
 
+import asyncio
 import json
 import socket
 import threading
@@ -65,7 +66,8 @@ class Gate:
             await _answer(send, 413, {"error": "The request is too large, or does not say how large it is."})
             return
         if own:
-            await _answer(send, *self._own(path, await _body(receive)))
+            status, document = await asyncio.to_thread(self._own, path, await _body(receive))  # it may wait for a lock
+            await _answer(send, status, document)
         else:
             await self._inner(scope, receive, self._watched(scope, send))
 

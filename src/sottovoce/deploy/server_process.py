@@ -86,7 +86,7 @@ def run_server(resolved: Resolved, options: ServerOptions, make_display: MakeDis
         if fleet.knew(base64.b64decode(request.node_key)):
             raise RefusedEnrolmentError("This key was revoked. Remove the client's keys, and enrol with new ones.")
         users = enrolment.enrol(request)
-        fleet.admit(enrolment.users[users[0]].node_bytes)
+        fleet.admit(base64.b64decode(request.node_key))
         say(f"Enrolled: {', '.join(users)}.")
         return users
 
@@ -124,8 +124,9 @@ def _all_online(enrolment: Enrolment, fleet: FlowerFleet) -> bool:
 
 def _current(enrolment: Enrolment, fleet: FlowerFleet) -> dict[str, EnrolledUser]:
     """Return everybody who is enrolled now; whoever was revoked meanwhile can no longer connect."""
+    online = fleet.online()  # first: whoever is connected now and not enrolled afterwards was revoked
     users = enrolment.users
-    for key in fleet.online() - {record.node_bytes for record in users.values()}:
+    for key in online - {record.node_bytes for record in users.values()}:
         fleet.expel(key)
     return users
 
