@@ -1,6 +1,7 @@
 """Messages both ways over Flower 1.41 and TLS, and everybody who must not get in."""
 
 import base64
+import errno
 import ssl
 import threading
 import time
@@ -14,8 +15,10 @@ from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 
+from sottovoce.deploy import keys
 from sottovoce.deploy.client_enrolment import ServerCalls
 from sottovoce.deploy.enrolment import Enrolment, EnrolmentRequest, RefusedEnrolmentError
 from sottovoce.deploy.flower_connection import FlowerConnection
@@ -23,6 +26,7 @@ from sottovoce.deploy.flower_fleet import FlowerFleet, open_superlink
 from sottovoce.deploy.flower_records import to_records
 from sottovoce.deploy.keys import (
     CA_CERT,
+    SERVER_CERT,
     client_keys,
     connection_bytes,
     connection_text,
@@ -44,7 +48,7 @@ class Server:
         self.folder, self.enrolment = folder, Enrolment(folder)
         application, self.state = open_superlink()
         self.fleet = FlowerFleet(self.state)
-        self.socket = PublicSocket(Gate(application, self.enrol, self.fleet.seen), "127.0.0.1", 0, folder)
+        self.socket = PublicSocket(Gate(application, self.enrol, self.fleet), "127.0.0.1", 0, folder)
 
     def enrol(self, request):
         users = self.enrolment.enrol(request)
@@ -193,6 +197,22 @@ def test_a_certificate_is_for_the_names_it_was_made_for(tmp_path):
         make_certificates(tmp_path, ["localhost"])
 
 
+@pytest.mark.parametrize("certificate", [CA_CERT, SERVER_CERT])
+def test_a_certificate_that_could_not_be_written_is_made_later(tmp_path, monkeypatch, certificate):
+    write = keys._write
+
+    def on_a_full_disk(path, content, **options):
+        if path.name == certificate:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, content, **options)
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):
+        patched.setattr(keys, "_write", on_a_full_disk)
+        make_certificates(tmp_path, [])
+    assert make_certificates(tmp_path, [])
+    assert (tmp_path / certificate).exists()
+
+
 def test_a_revoked_key_is_refused(server, tmp_path):
     node = enrolled(server, tmp_path, "bob")
     FlowerConnection(server.address, server.folder / CA_CERT, node).close()
@@ -213,12 +233,16 @@ def test_nothing_but_the_fleet_is_on_the_public_socket(server, path):
 
 
 def test_a_fleet_call_without_a_key_is_refused(server):
-    answer = server.post("/v1/fleet/pull-messages", content=b"", headers={"content-type": "application/protobuf"})
-    assert answer.status_code in (400, 401, 403, 415)
+    for key in ({}, {FLEET_HTTP_PUBLIC_KEY_HEADER: "none"}, {FLEET_HTTP_PUBLIC_KEY_HEADER: "****"}):
+        headers = {"content-type": "application/protobuf", **key}
+        assert server.post("/v1/fleet/pull-messages", content=b"", headers=headers).status_code == 401
 
 
-def test_large_or_endless_bodies_are_not_read(server):
-    assert server.post("/v1/fleet/push-object", content=bytes((1 << 23) + 1)).status_code == 413
+def test_large_or_endless_bodies_are_not_read(server, tmp_path):
+    assert server.post("/v1/sotto/hello", content=bytes((1 << 20) + 1)).status_code == 413
+    key = base64.b64encode(connection_bytes(enrolled(server, tmp_path, "dan"))).decode()
+    headers = {FLEET_HTTP_PUBLIC_KEY_HEADER: key}
+    assert server.post("/v1/fleet/push-object", content=bytes((1 << 23) + 1), headers=headers).status_code == 413
     with suppress(httpx.TransportError):
         assert server.post(ENROL, content=iter([b"{}"])).status_code == 413
 

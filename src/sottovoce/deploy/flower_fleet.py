@@ -115,11 +115,24 @@ class FlowerFleet:
             with suppress(ValueError, TypeError):  # one that never connected has no times to change
                 self._state.delete_node(NOOP_FLWR_AID, node)
 
+    def knows(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Return whether a call names a key that may connect; Flower checks later that the caller owns it."""
+        return self._node_of(headers) is not None
+
     def seen(self, headers: Mapping[bytes, bytes]) -> None:
         """Take a call that was authenticated for a heartbeat: under load, heartbeats alone may come too late."""
-        node = self._state.get_node_id_by_public_key(base64.b64decode(headers.get(_KEY_HEADER, b"")))
+        node = self._node_of(headers)
         if node is not None:
             self._state.acknowledge_node_heartbeat(node, HEARTBEAT_SECONDS)
+
+    def _node_of(self, headers: Mapping[bytes, bytes]) -> int | None:
+        """Return Flower's number of the client whose key a call names."""
+        try:
+            key = base64.b64decode(headers.get(_KEY_HEADER, b""))
+        except ValueError:
+            return None
+        node: int | None = self._state.get_node_id_by_public_key(key)
+        return node
 
     def online(self) -> set[bytes]:
         """Return the keys of the clients that are connected."""
