@@ -9,7 +9,7 @@ import pytest
 
 from deployments import USERS, Deployment, clients, settings
 from sottovoce.deploy.client_process import run_client
-from sottovoce.deploy.contributions import CONTRIBUTIONS_FILE, read_contributions
+from sottovoce.deploy.contributions import CONTRIBUTIONS_FILE, Contributions, read_contributions
 from sottovoce.deploy.lying import LIES
 from sottovoce.deploy.masked_answers import MASKED_FILE
 from sottovoce.deploy.server_process import ServerOptions, run_server
@@ -95,6 +95,16 @@ def test_what_a_server_could_not_check_or_must_not_know_is_refused_before_anybod
         with pytest.raises(PrivacyError, match="how much audio"):
             deployment.serve("participation.weight=seconds", "participation.weight_total=10")
     assert not (deployment.run / CONTRIBUTIONS_FILE).exists()
+
+
+def test_a_line_that_a_kill_has_cut_makes_room_for_the_next(tmp_path):
+    for step in range(2):
+        Contributions(step, ("ann",), {}, ()).append_to(tmp_path)
+    path = tmp_path / CONTRIBUTIONS_FILE
+    path.write_bytes(path.read_bytes()[:-9])
+    assert list(read_contributions(tmp_path)) == [0]
+    Contributions(1, (), {"ann": "too long"}, ()).append_to(tmp_path)
+    assert read_contributions(tmp_path)[1].refused == {"ann": "too long"}
 
 
 def test_a_client_holds_one_user_unless_it_says_that_it_is_a_site(deployment):

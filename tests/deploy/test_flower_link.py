@@ -1,20 +1,32 @@
 """Messages both ways over Flower 1.41 and TLS, and everybody who must not get in."""
 
 import base64
+import errno
 import ssl
 import threading
+import time
 from contextlib import closing, suppress
 
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import Message, Metadata
+from flwr.app.message import make_message, remove_content_from_message
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
+from flwr.supercore.inflatable.inflatable_object import get_object_tree
 
+from sottovoce.deploy import keys
 from sottovoce.deploy.client_enrolment import ServerCalls
-from sottovoce.deploy.enrolment import Enrolment, EnrolmentRequest
+from sottovoce.deploy.enrolment import Enrolment, EnrolmentRequest, RefusedEnrolmentError
 from sottovoce.deploy.flower_connection import FlowerConnection
 from sottovoce.deploy.flower_fleet import FlowerFleet, open_superlink
+from sottovoce.deploy.flower_records import to_records
 from sottovoce.deploy.keys import (
     CA_CERT,
+    SERVER_CERT,
     client_keys,
     connection_bytes,
     connection_text,
@@ -36,7 +48,7 @@ class Server:
         self.folder, self.enrolment = folder, Enrolment(folder)
         application, self.state = open_superlink()
         self.fleet = FlowerFleet(self.state)
-        self.socket = PublicSocket(Gate(application, self.enrol, self.fleet.seen), "127.0.0.1", 0, folder)
+        self.socket = PublicSocket(Gate(application, self.enrol, self.fleet), "127.0.0.1", 0, folder)
 
     def enrol(self, request):
         users = self.enrolment.enrol(request)
@@ -108,6 +120,56 @@ def test_a_task_goes_down_and_its_answer_comes_back_to_the_bit(server, tmp_path)
     assert not list(server.fleet.ask(tasks, seconds=30))  # offline clients are not waited for
 
 
+def repeated_pieces(connection, incoming):
+    connection.reply(incoming, Envelope(b"{}", {"update": bytes(12_000_000)}))  # equal pieces are sent once
+
+
+def objects_without_end(connection, incoming):
+    answer = Message(to_records(Envelope(b"{}", {"update": b"1"})), reply_to=incoming.ticket)
+    answer.metadata.__dict__["_message_id"] = answer.object_id
+    tree = get_object_tree(answer)
+    for level in range(40):  # 2^40 ways lead to the innermost
+        name = f"{level:064x}"
+        tree = ObjectTree(object_id=name, children=[tree, ObjectTree(object_id=tree.object_id)])
+    whole = ObjectTree(object_id=answer.object_id, children=[tree])
+    push(connection, answer, whole)
+
+
+def task_for_another(connection, incoming):
+    metadata = incoming.ticket.metadata
+    numbers = {"run_id": metadata.run_id, "src_node_id": 1, "dst_node_id": metadata.dst_node_id, "message_id": ""}
+    words = {"group_id": "", "ttl": 9.0, "message_type": "train", "reply_to_message_id": "", "created_at": time.time()}
+    task = make_message(metadata=Metadata(**numbers, **words), content=to_records(Envelope(b"{}")))
+    task.metadata.__dict__["_message_id"] = task.object_id
+    push(connection, task, get_object_tree(task))
+    assert connection.receive() is None
+
+
+def push(connection, message, tree):
+    request = PushMessagesRequest(
+        node=connection._node,
+        messages_list=[message_to_proto(remove_content_from_message(message))],
+        message_object_trees=[tree],
+    )
+    assert not connection._client.PushMessages(request).objects_to_push
+
+
+@pytest.mark.parametrize("hostile", [repeated_pieces, objects_without_end, task_for_another])
+def test_nothing_that_a_hostile_client_sends_grows_or_hangs_in_the_server(server, tmp_path, hostile):
+    node = enrolled(server, tmp_path, hostile.__name__)
+    with closing(FlowerConnection(server.address, server.folder / CA_CERT, node)) as connection:
+        answers, task = [], {hostile.__name__: (connection_bytes(node), Envelope(b"{}", {"theta": b"1" * 12_000_000}))}
+        asking = threading.Thread(target=lambda: answers.extend(server.fleet.ask(task, seconds=4)))
+        asking.start()
+        while (incoming := connection.receive()) is None:
+            time.sleep(0.05)
+        hostile(connection, incoming)
+        asking.join(20)
+    assert not asking.is_alive()
+    assert not [answer for answer in answers if answer.envelope is not None]
+    assert not server.state.object_store.store
+
+
 def test_unknown_keys_other_authorities_and_plaintext_are_refused(server, tmp_path):
     stranger = ec.generate_private_key(ec.SECP384R1())
     with pytest.raises(UnknownKeyError, match="not enrolled"):
@@ -135,6 +197,23 @@ def test_a_certificate_is_for_the_names_it_was_made_for(tmp_path):
         make_certificates(tmp_path, ["localhost"])
 
 
+@pytest.mark.parametrize("certificate", [CA_CERT, SERVER_CERT])
+def test_a_certificate_that_could_not_be_written_is_made_later(tmp_path, monkeypatch, certificate):
+    write = keys._write
+
+    def on_a_full_disk(path, content, **options):
+        if path.name == certificate:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, content, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(keys, "_write", on_a_full_disk)
+        with pytest.raises(OSError, match="No space"):
+            make_certificates(tmp_path, [])
+    assert make_certificates(tmp_path, [])
+    assert (tmp_path / certificate).exists()
+
+
 def test_a_revoked_key_is_refused(server, tmp_path):
     node = enrolled(server, tmp_path, "bob")
     FlowerConnection(server.address, server.folder / CA_CERT, node).close()
@@ -155,12 +234,16 @@ def test_nothing_but_the_fleet_is_on_the_public_socket(server, path):
 
 
 def test_a_fleet_call_without_a_key_is_refused(server):
-    answer = server.post("/v1/fleet/pull-messages", content=b"", headers={"content-type": "application/protobuf"})
-    assert answer.status_code in (400, 401, 403, 415)
+    for key in ({}, {FLEET_HTTP_PUBLIC_KEY_HEADER: "none"}, {FLEET_HTTP_PUBLIC_KEY_HEADER: "****"}):
+        headers = {"content-type": "application/protobuf", **key}
+        assert server.post("/v1/fleet/pull-messages", content=b"", headers=headers).status_code == 401
 
 
-def test_large_or_endless_bodies_are_not_read(server):
-    assert server.post("/v1/fleet/push-object", content=bytes((1 << 23) + 1)).status_code == 413
+def test_large_or_endless_bodies_are_not_read(server, tmp_path):
+    assert server.post("/v1/sotto/hello", content=bytes((1 << 20) + 1)).status_code == 413
+    key = base64.b64encode(connection_bytes(enrolled(server, tmp_path, "dan"))).decode()
+    headers = {FLEET_HTTP_PUBLIC_KEY_HEADER: key}
+    assert server.post("/v1/fleet/push-object", content=bytes((1 << 23) + 1), headers=headers).status_code == 413
     with suppress(httpx.TransportError):
         assert server.post(ENROL, content=iter([b"{}"])).status_code == 413
 
@@ -173,6 +256,32 @@ def test_bad_tokens_and_old_versions_get_a_clear_line(server, tmp_path):
     with pytest.raises(RefusedConnectionError, match="Install the same version"):
         server.greet(protocol=0)
     assert server.post(ENROL, json={"protocol": PROTOCOL}).status_code == 400
+
+
+def test_asking_again_changes_nothing_and_nobody_enrols_with_a_key_of_another(tmp_path):
+    enrolment = Enrolment(tmp_path)
+    clients = {user: client_keys(tmp_path / user) for user in ("ann", "bob")}
+    tokens = enrolment.issue(["ann", "bob"])
+    sent = {"protocol": PROTOCOL, "client": "", "tokens": ["", *map(str, range(99_999))]}
+
+    def request(user, **changes):
+        node, signing = clients[user]
+        keys = {"node_key": connection_text(node), "signing_key": public_text(signing)}
+        return EnrolmentRequest(**sent | keys | {"tokens": [tokens[user]]} | changes)
+
+    assert enrolment.enrol(request("ann")) == ["ann"]
+    before, renewed = enrolment.users["ann"], enrolment.issue(["ann"])["ann"]
+    assert enrolment.enrol(request("ann")) == ["ann"]
+    assert enrolment.users["ann"] == before
+    assert enrolment.waiting == ["ann", "bob"]  # the new token for ann still works
+    with pytest.raises(RefusedEnrolmentError, match="belongs to another"):
+        enrolment.enrol(request("bob", signing_key=public_text(clients["ann"][1])))
+    assert enrolment.enrol(request("bob")) == ["bob"]
+    clients["ann"] = client_keys(tmp_path / "new")
+    assert enrolment.enrol(request("ann", tokens=[renewed, renewed])) == ["ann"]
+    assert not enrolment.users["ann"].has_keys_of(before)
+    with pytest.raises(RefusedEnrolmentError, match="unknown"):  # at once, however many are guessed
+        enrolment.enrol(request("bob", tokens=sent["tokens"]))
 
 
 def test_keys_and_tokens_are_for_their_owner_only(server, tmp_path):

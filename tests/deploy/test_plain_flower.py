@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
 
 from sottovoce.config import Layer, parse_setting, resolve
 from sottovoce.data.leaving_out import leave_out
@@ -16,7 +18,11 @@ from sottovoce.data.selection import Selection
 from sottovoce.deploy import plain_app
 from sottovoce.deploy.contributions import read_contributions, told_by
 from sottovoce.deploy.enrolment import Enrolment
+from sottovoce.deploy.flower_apps import GridFleet
+from sottovoce.deploy.flower_records import to_records
 from sottovoce.deploy.keys import PUBLIC_KEYS, client_keys
+from sottovoce.deploy.link import Answer
+from sottovoce.deploy.messages import Envelope
 from sottovoce.distributed import Group
 from sottovoce.federated.federated_training import train_federated
 from sottovoce.files import sha256_of
@@ -82,6 +88,39 @@ def wait_for(port):
                 return
         time.sleep(0.2)
     raise AssertionError("the port did not open")
+
+
+class Grid:
+    """Nodes 2 and 3 in place of Flower's: the first answers for ann, the second never."""
+
+    def __init__(self):
+        self.sent = []
+
+    def get_node_ids(self):
+        return [2, 3]
+
+    def push_messages(self, messages):
+        self.sent += messages
+        return [str(len(self.sent) - len(messages) + place) for place in range(len(messages))]
+
+    def pull_messages(self, numbers):
+        asked = self.sent[int(numbers[0])]
+        if asked.metadata.dst_node_id == 3:
+            return []
+        users = RecordDict({"users": ConfigRecord({"users": ["ann"]})})
+        answer = users if asked.metadata.message_type == "query" else to_records(Envelope(b"ann"))
+        asked.metadata.__dict__["_message_id"] = numbers[0]
+        return [Message(answer, reply_to=asked)]
+
+
+def test_a_node_that_never_answers_does_not_cost_the_others_their_step(monkeypatch):
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)  # as in an app of Flower
+    fleet, task = GridFleet(Grid()), (b"", Envelope(b"task"))
+    assert list(fleet.ask({"ann": task}, 60)) == [Answer("ann", Envelope(b"ann"))]  # without waiting for others
+    began = time.monotonic()
+    assert list(fleet.ask({"ann": task, "bob": task}, 2)) == [Answer("ann", Envelope(b"ann"))]
+    assert time.monotonic() - began < 2
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import hashlib
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from sottovoce.deploy.messages import (
     decode_update,
     encode_update,
     read_task,
+    read_update_header,
+    sign,
     signed_update,
 )
 from sottovoce.deploy.update_checks import REASONS, Refused, checked_update, require_clipped, sum_of_squares
@@ -80,6 +83,15 @@ def test_every_lie_is_refused_for_its_own_reason(lie):
     tell, reason = LIES[lie]
     with pytest.raises(Refused, match=REASONS[reason]):
         checked_update(tell(asked, honest, KEY), asked, KEY.public_key(), rules)
+
+
+def test_a_signed_header_without_an_update_is_refused():
+    asked = task()
+    honest = read_update_header(signed_update(asked, np.zeros(1, np.int64), KEY))
+    header = honest.model_copy(update={"digest": hashlib.sha256(b"").hexdigest()})
+    for parts in ({}, {"update": b""}):
+        with pytest.raises(Refused, match=REASONS["wrong shape"]):
+            checked_update(replace(sign(header, b"", KEY), parts=parts), asked, KEY.public_key(), mechanism())
 
 
 @given(st.lists(st.integers(-(2**61), 2**61), max_size=20))

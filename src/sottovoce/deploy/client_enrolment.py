@@ -92,11 +92,14 @@ class ServerCalls:
             node_key=connection_text(node),
             signing_key=public_text(signing),
         )
-        users = self._post(ENROL, request.model_dump(mode="json"))["users"]
-        write_json(folder / ENROLLED_FILE, {"users": users}, private=True)
-        return users
+        try:
+            note = _Note.model_validate(self._post(ENROL, request.model_dump(mode="json")))
+        except ValidationError:
+            raise RefusedConnectionError(f"{self._server} is no server of this package.") from None
+        write_json(folder / ENROLLED_FILE, note.model_dump(mode="json"), private=True)
+        return list(note.users)
 
-    def _post(self, path: str, document: dict[str, object]) -> dict[str, list[str]]:
+    def _post(self, path: str, document: dict[str, object]) -> dict[str, object]:
         """Call the server; raise an error of ours where it refuses or is away."""
         try:
             with httpx.Client(verify=self._context, timeout=_SECONDS) as client:
@@ -112,5 +115,5 @@ class ServerCalls:
         if answer.status_code != 200 or not isinstance(content, dict):
             reason = content.get("error") if isinstance(content, dict) else None
             raise RefusedConnectionError(str(reason or f"{self._server} is no server of this package.")[:500])
-        found: dict[str, list[str]] = content
+        found: dict[str, object] = content
         return found

@@ -40,7 +40,9 @@ class Contributions:
         return round(self.received / len(self.contributed)) if self.received and self.contributed else None
 
     def append_to(self, run: Path) -> None:
-        """Add the line of this step to a run's file."""
+        """Add the line of this step to a run's file, in place of a last line that a kill has cut."""
+        path = run / CONTRIBUTIONS_FILE
+        whole = read_bounded(path).rfind(b"\n") + 1 if path.exists() else 0
         line: dict[str, Any] = {
             "step": self.step,
             "contributed": list(self.contributed),
@@ -48,7 +50,8 @@ class Contributions:
             "silent": list(self.silent),
             "received": self.received,
         }
-        with open_private(run / CONTRIBUTIONS_FILE, "ab") as file:
+        with open_private(path, "ab") as file:
+            file.truncate(whole)
             file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 
 

@@ -12,7 +12,6 @@ written under a lock.
 import base64
 import contextlib
 import hashlib
-import hmac
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -98,7 +97,7 @@ class Enrolment:
         return tokens
 
     def revoke(self, user: str) -> None:
-        """Forget a user's keys and unused tokens. In a run that has begun the user adds nothing from now on."""
+        """Forget a user's keys and unused tokens. In a run that has begun the user is not asked in later steps."""
         with self._changing() as document:
             waiting = [known for known, name in document.tokens.items() if name == user]
             if document.users.pop(user, None) is None and not waiting:
@@ -115,15 +114,16 @@ class Enrolment:
             user_keys = _record(request)
         except ValueError:
             raise RefusedEnrolmentError("The keys cannot be read.") from None
-        hashes = [_hashed(token) for token in dict.fromkeys(request.tokens)]
+        hashes = dict.fromkeys(map(_hashed, request.tokens))
         with self._changing() as document:
-            users = {hashed: _user_of(document, hashed, user_keys) for hashed in hashes}
-            names = [user for user in users.values() if user is not None]
-            if len(names) < len(users):
+            used = {record.token: user for user, record in document.users.items() if record.has_keys_of(user_keys)}
+            users = {hashed: document.tokens.get(hashed) or used.get(hashed) for hashed in hashes}
+            names = list(dict.fromkeys(user for user in users.values() if user is not None))
+            if None in users.values():
                 raise RefusedEnrolmentError("The token is unknown, or was used before. Ask the operator for a new one.")
-            document.tokens = {known: user for known, user in document.tokens.items() if user not in names}
-            for hashed, user in zip(users, names, strict=True):
-                document.users[user] = user_keys.model_copy(update={"token": hashed})
+            _require_own_keys(document, user_keys, names)
+            for hashed in users.keys() & document.tokens.keys():
+                document.users[document.tokens.pop(hashed)] = user_keys.model_copy(update={"token": hashed})
         return names
 
     def admit(self, user: str, keys: Path) -> None:
@@ -192,11 +192,9 @@ def _hashed(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _user_of(document: _Document, hashed: str, keys: EnrolledUser) -> str | None:
-    """Return the user of a token that is new, or that the owner of these keys has used; compared in constant time."""
-    used = {record.token: user for user, record in document.users.items() if record.has_keys_of(keys)}
-    found = None
-    for known, user in (document.tokens | used).items():
-        if hmac.compare_digest(known, hashed):
-            found = user
-    return found
+def _require_own_keys(document: _Document, keys: EnrolledUser, names: Sequence[str]) -> None:
+    """Raise where one of two keys is that of another client: public keys are no secret, and a client has both."""
+    for user, record in document.users.items():
+        same = record.node_bytes == keys.node_bytes, record.signing_bytes == keys.signing_bytes
+        if user not in names and any(same) and not all(same):
+            raise RefusedEnrolmentError("A key belongs to another client. Remove this client's keys, and enrol again.")

@@ -1,7 +1,7 @@
 """The same clients and server as apps of stock Flower (`plain_app.py`), by its public interface only."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +16,7 @@ from flwr.serverapp import ServerApp
 
 _USERS = "users"
 _POLL_SECONDS = 0.2
+_ASKING_SHARE = 0.3  # of a step's time, for asking nodes whose clients they are
 
 
 class GridFleet:
@@ -33,12 +34,8 @@ class GridFleet:
         """Send every user's client its task; yield answers as they arrive until time is up (see `Fleet.ask`)."""
         give_up = time.monotonic() + seconds
         online = set(self._grid.get_node_ids())
-        questions = {node: Message(RecordDict(), node, QUERY, ttl=seconds) for node in online - self._known.keys()}
-        for node, reply in self._replies(questions, give_up):
-            with suppress(Exception):  # whatever a hostile node answers, it then has no users
-                content: Any = reply.content
-                self._known[node] = [str(user) for user in content[_USERS][_USERS]]
-        nodes = {user: node for node in online & self._known.keys() for user in self._known[node]}
+        self._learn_users(online, tasks.keys(), seconds)
+        nodes = self._nodes(online)
         messages = {
             user: Message(to_records(envelope), nodes[user], TRAIN, ttl=seconds)
             for user, (_, envelope) in tasks.items()
@@ -49,6 +46,25 @@ class GridFleet:
                 yield Answer(user, from_records(reply.content))
             except Exception:
                 yield Answer(user, None)
+
+    def _learn_users(self, online: set[int], wanted: Set[str], seconds: float) -> None:
+        """Ask nodes that have not answered yet for their users, until all who are wanted are found.
+
+        That takes a part of the step's time at most: a node that never answers must not cost the others theirs.
+        """
+        questions = {node: Message(RecordDict(), node, QUERY, ttl=seconds) for node in online - self._known.keys()}
+        if wanted <= self._nodes(online).keys():
+            return
+        for node, reply in self._replies(questions, time.monotonic() + _ASKING_SHARE * seconds):
+            with suppress(Exception):  # whatever a hostile node answers, it then has no users
+                content: Any = reply.content
+                self._known[node] = [str(user) for user in content[_USERS][_USERS]]
+            if wanted <= self._nodes(online).keys():
+                return
+
+    def _nodes(self, online: set[int]) -> dict[str, int]:
+        """Return the node of every user who is known to have one that is connected."""
+        return {user: node for node in online & self._known.keys() for user in self._known[node]}
 
     def _replies(self, messages: Mapping[Any, Message], give_up: float) -> Iterator[tuple[Any, Message]]:
         """Send messages; yield the replies that are no errors, by the keys of the messages, until time is up."""

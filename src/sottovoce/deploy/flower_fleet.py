@@ -4,9 +4,14 @@ Only `/v1/fleet/*` of the SuperLink is served (`public_socket.py`), over TLS, to
 Control and Runtime APIs, which would let their caller register keys and start runs, are not on any socket: this process
 calls the state behind them. A central step is one Flower run, which is removed with all its messages when the step
 ends, so nothing is kept of late answers.
+
+A client may be hostile, and Flower takes whatever an enrolled one sends: tasks for others, trees of objects without
+end, arrays that name one piece a million times. So nothing is taken but one answer to a task, of about as many objects
+as the task has, and it is put together only where that gives no more bytes than have arrived.
 """
 
 import base64
+import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +23,7 @@ from sottovoce.deploy.link import HEARTBEAT_SECONDS, Answer
 from sottovoce.deploy.messages import Envelope
 
 # isort: split
-from flwr.app import Message, Metadata
+from flwr.app import Array, Message, Metadata
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.constant import (
     ISOLATION_MODE_PROCESS,
@@ -36,8 +41,9 @@ from flwr.supercore.constant import (
 )
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
+    get_object_body,
+    get_object_head_values_from_object_content,
     get_object_tree,
-    iterate_object_tree,
     no_object_id_recompute,
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
@@ -46,6 +52,8 @@ from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_a
 from flwr.superlink.main import create_app
 
 _POLL_SECONDS = 0.2
+_PIECE_BYTES = 5_000_000  # Flower cuts arrays into pieces of about this size
+_FEW_OBJECTS = 16  # a message with one small array has 6
 _KEY_HEADER = FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode()
 
 
@@ -86,6 +94,9 @@ class FlowerFleet:
         """Use the state of a SuperLink in this process."""
         self._state = state
         self._expelled: set[bytes] = set()
+        self._most_objects = 0  # of an answer
+        self._store_any = state.store_message_and_object_tree
+        state.store_message_and_object_tree = self._store_answer  # what Flower calls for a client
 
     def admit(self, node_key: bytes) -> None:
         """Let the owner of a key connect."""
@@ -104,11 +115,24 @@ class FlowerFleet:
             with suppress(ValueError, TypeError):  # one that never connected has no times to change
                 self._state.delete_node(NOOP_FLWR_AID, node)
 
+    def knows(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Return whether a call names a key that may connect; Flower checks later that the caller owns it."""
+        return self._node_of(headers) is not None
+
     def seen(self, headers: Mapping[bytes, bytes]) -> None:
         """Take a call that was authenticated for a heartbeat: under load, heartbeats alone may come too late."""
-        node = self._state.get_node_id_by_public_key(base64.b64decode(headers.get(_KEY_HEADER, b"")))
+        node = self._node_of(headers)
         if node is not None:
             self._state.acknowledge_node_heartbeat(node, HEARTBEAT_SECONDS)
+
+    def _node_of(self, headers: Mapping[bytes, bytes]) -> int | None:
+        """Return Flower's number of the client whose key a call names."""
+        try:
+            key = base64.b64decode(headers.get(_KEY_HEADER, b""))
+        except ValueError:
+            return None
+        node: int | None = self._state.get_node_id_by_public_key(key)
+        return node
 
     def online(self) -> set[bytes]:
         """Return the keys of the clients that are connected."""
@@ -120,6 +144,8 @@ class FlowerFleet:
         task = self._state.get_run_info(run_ids=[run])[0].primary_task_id
         self._state.claim_task(task)
         self._state.activate_task(task)
+        largest = max((sum(map(len, envelope.parts.values())) for _, envelope in tasks.values()), default=0)
+        self._most_objects = _FEW_OBJECTS + 2 * largest // _PIECE_BYTES
         try:
             give_up = time.monotonic() + seconds
             waiting = {}
@@ -138,7 +164,7 @@ class FlowerFleet:
                         yield Answer(user, self._content(run, reply))
                 time.sleep(_POLL_SECONDS)
         finally:
-            self._state.stop_run(run)
+            self._forget(run)
 
     def _send(self, run: int, key: bytes, envelope: Envelope, seconds: float) -> str | None:
         """Put a task where its client will fetch it; return its id, or None where the client is not connected."""
@@ -162,9 +188,7 @@ class FlowerFleet:
             message.metadata.__dict__["_message_id"] = message.object_id
             objects, tree = get_all_nested_objects(message), get_object_tree(message)
             session = self._state.start_session(run)
-            stored, missing = self._state.store_message_and_object_tree(
-                remove_content_from_message(message), tree, session
-            )
+            stored, missing = self._store_any(remove_content_from_message(message), tree, session)
             if not stored:
                 return None
             for name in missing:
@@ -183,9 +207,43 @@ class FlowerFleet:
             reply.metadata.delivered_at = ""  # parts are still on their way: ask again
         return None
 
-    def _objects(self, reply: Message) -> list[str]:
-        tree = self._state.object_store.get_object_tree(reply.metadata.message_id)
-        return [node.object_id for node in iterate_object_tree(tree)]
+    def _forget(self, run: int) -> None:
+        """Remove a run, with all that clients have sent for it."""
+        try:
+            self._state.stop_run(run)
+        except RecursionError:  # somebody's objects lie too deep inside one another
+            self._state.object_store.clear()  # it holds nothing but objects of this run
+
+    def _store_answer(self, message: Message, tree: Any, session: str) -> tuple[bool, list[str]]:
+        """Store the answer to a task, and refuse everything else that a client may send.
+
+        An answer that is sent again, after a cut, has the objects that it had.
+        """
+        number, names, waiting = message.metadata.message_id, set[str](), [tree]
+        while waiting and len(names) + len(waiting) <= self._most_objects:
+            node = waiting.pop()
+            names.add(node.object_id)
+            waiting += node.children
+        again = number in self._state.message_res_store
+        if (
+            waiting
+            or not message.metadata.reply_to_message_id
+            or tree.object_id != number
+            or (again and not names <= self._state.object_store.store.keys())
+        ):
+            return False, []
+        stored: tuple[bool, list[str]] = self._store_any(message, tree, session)
+        return stored
+
+    def _objects(self, reply: Message) -> set[str]:
+        """Return the objects of an answer; Flower would count one again for every way that leads to it."""
+        store, found, waiting = self._state.object_store.store, set[str](), [str(reply.metadata.message_id)]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += store[name].child_object_ids
+        return found
 
     def _complete(self, run: int, reply: Message) -> bool:
         try:
@@ -197,7 +255,20 @@ class FlowerFleet:
         """Return what a client sent. It may be anything, and what Flower raises about it, too."""
         try:
             contents = {name: self._state.get_object(run, name) for name in self._objects(reply)}
+            if _bytes_in_arrays(contents) > sum(map(len, contents.values())):
+                return None
             message: Any = inflate_object_from_contents(reply.metadata.message_id, contents)
             return from_records(message.content)
         except Exception:
             return None
+
+
+def _bytes_in_arrays(contents: Mapping[str, bytes]) -> int:
+    """Return the size of all arrays once they are put together: each may name a piece as often as it likes."""
+    total = 0
+    for content in contents.values():
+        kind, pieces, _ = get_object_head_values_from_object_content(content)
+        if kind == Array.__qualname__:
+            numbers = json.loads(get_object_body(content, Array))["arraychunk_ids"]
+            total += sum(len(contents[pieces[number]]) for number in numbers)
+    return total

@@ -55,15 +55,15 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> bool:
     made = False
     if not (folder / CA_KEY).exists():
         key = ec.generate_private_key(ec.SECP384R1())
-        _write_key(folder / CA_KEY, key)
         _write(folder / CA_CERT, _certificate("Sottovoce deployment", key, None).public_bytes(Encoding.PEM))
+        _write_key(folder / CA_KEY, key)  # last: where it is missing, both are made again
         made = True
     if not (folder / SERVER_KEY).exists():
         key = ec.generate_private_key(ec.SECP384R1())
-        _write_key(folder / SERVER_KEY, key)
         authority = _connection_key(folder / CA_KEY)
         certificate = _certificate(str(names[0].value), key, authority, names)
         _write(folder / SERVER_CERT, certificate.public_bytes(Encoding.PEM))
+        _write_key(folder / SERVER_KEY, key)
         made = True
     elif hosts and (others := [name.value for name in names if name not in _hosts_of(folder / SERVER_CERT)]):
         raise DataError(

@@ -6,16 +6,18 @@ JSON by POST:
     /v1/sotto/hello   {"protocol": 2, "client": "0.1.0"}: is this client recent enough?
     /v1/sotto/enrol   tokens and public keys (`enrolment.py`)
 
-Everything else is 404, whatever Flower would say, and a body without a length, or with a large one, is not read.
+Everything else is 404, whatever Flower would say. A body without a length, or with a large one, is not read, nor is
+that of a fleet's call without an enrolled key.
 """
 
+import asyncio
 import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 from pydantic import ValidationError
@@ -29,24 +31,33 @@ from sottovoce.reading import BadDocument, parse_json
 from sottovoce.version import VERSION
 
 _CLOSED = (f"{FLEET}register-node", f"{FLEET}unregister-node")  # enrolment is by token only
-_FAREWELL = f"{FLEET}deactivate-node"
+_WELCOME, _FAREWELL = f"{FLEET}activate-node", f"{FLEET}deactivate-node"
 LARGEST_BODY = 1 << 23  # Flower cuts arrays into pieces of 5 MB
 _LARGEST_REQUEST = 1 << 20
 _START_SECONDS = 60.0
 
 Enrol = Callable[[EnrolmentRequest], list[str]]
-Seen = Callable[[Mapping[bytes, bytes]], None]
+
+
+class Callers(Protocol):
+    """The clients of a fleet, by the headers of their calls."""
+
+    def knows(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Return whether a call names a key that is enrolled."""
+
+    def seen(self, headers: Mapping[bytes, bytes]) -> None:
+        """Note that whoever calls is there."""
 
 
 class Gate:
     """An ASGI application before another one."""
 
-    def __init__(self, inner: Any, enrol: Enrol, seen: Seen) -> None:
+    def __init__(self, inner: Any, enrol: Enrol, callers: Callers) -> None:
         """Let the fleet's calls through to `inner`, and give tokens to `enrol`.
 
-        The headers of calls that `inner` has authenticated and accepted are given to `seen`: whoever calls is there.
+        Callers are seen when `inner` has authenticated and accepted their call.
         """
-        self._inner, self._enrol, self._seen = inner, enrol, seen
+        self._inner, self._enrol, self._callers = inner, enrol, callers
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle a request."""
@@ -60,12 +71,17 @@ class Gate:
         if method != "POST" or not (own or path.startswith(FLEET)) or path in _CLOSED or ".." in path:
             await _answer(send, 404, {"error": "There is nothing here."})
             return
-        length = dict(scope["headers"]).get(b"content-length", b"")
+        headers = dict(scope["headers"])
+        if not own and not self._callers.knows(headers):
+            await _answer(send, 403 if path == _WELCOME else 401, {"error": "The key is not enrolled."})
+            return
+        length = headers.get(b"content-length", b"")
         if not length.isdigit() or int(length) > (_LARGEST_REQUEST if own else LARGEST_BODY):
             await _answer(send, 413, {"error": "The request is too large, or does not say how large it is."})
             return
         if own:
-            await _answer(send, *self._own(path, await _body(receive)))
+            status, document = await asyncio.to_thread(self._own, path, await _body(receive))  # it may wait for a lock
+            await _answer(send, status, document)
         else:
             await self._inner(scope, receive, self._watched(scope, send))
 
@@ -74,7 +90,7 @@ class Gate:
 
         async def watched(event: Any) -> None:
             if event["type"] == "http.response.start" and event["status"] == 200 and scope["path"] != _FAREWELL:
-                self._seen(dict(scope["headers"]))
+                self._callers.seen(dict(scope["headers"]))
             await send(event)
 
         return watched

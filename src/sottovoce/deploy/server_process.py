@@ -9,6 +9,7 @@ checkpoint and ledger.
 """
 
 import base64
+import resource
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -75,6 +76,7 @@ def run_server(resolved: Resolved, options: ServerOptions, make_display: MakeDis
     if not (options.folder / SERVER_CERT).exists():
         raise ConfigError(f"{options.folder} has no certificates. Make them with `sotto deploy keys {options.folder}`.")
     require_deployable(resolved.config, 0)
+    _allow_many_connections()
     torch.set_num_threads(resolved.config.hardware.threads_per_worker)
     enrolment = Enrolment(options.folder)
     application, state = open_superlink()
@@ -86,7 +88,7 @@ def run_server(resolved: Resolved, options: ServerOptions, make_display: MakeDis
         if fleet.knew(base64.b64decode(request.node_key)):
             raise RefusedEnrolmentError("This key was revoked. Remove the client's keys, and enrol with new ones.")
         users = enrolment.enrol(request)
-        fleet.admit(enrolment.users[users[0]].node_bytes)
+        fleet.admit(base64.b64decode(request.node_key))
         say(f"Enrolled: {', '.join(users)}.")
         return users
 
@@ -94,13 +96,19 @@ def run_server(resolved: Resolved, options: ServerOptions, make_display: MakeDis
     with ExitStack() as closing:
         closing.callback(stop.release)
         stop.listen()
-        gate = Gate(application, enrol, fleet.seen)
+        gate = Gate(application, enrol, fleet)
         socket = closing.enter_context(PublicSocket(gate, options.host, options.port, options.folder))
         say(f"Listening on {options.host}:{socket.port}. Clients need {options.folder / CA_CERT}.")
         if not _wait_for_users(enrolment, fleet, options, stop, say):
             return Run(options.run)
         train_on(fleet, resolved, options, lambda: _current(enrolment, fleet), make_display, stop, say)
     return Run(options.run)
+
+
+def _allow_many_connections() -> None:
+    """Let this process open as many files as the system allows: a connection is one, and 1024 is a usual default."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _wait_for_users(enrolment: Enrolment, fleet: FlowerFleet, options: ServerOptions, stop: Stop, say: Say) -> bool:
@@ -124,8 +132,9 @@ def _all_online(enrolment: Enrolment, fleet: FlowerFleet) -> bool:
 
 def _current(enrolment: Enrolment, fleet: FlowerFleet) -> dict[str, EnrolledUser]:
     """Return everybody who is enrolled now; whoever was revoked meanwhile can no longer connect."""
+    online = fleet.online()  # first: whoever is connected now and not enrolled afterwards was revoked
     users = enrolment.users
-    for key in fleet.online() - {record.node_bytes for record in users.values()}:
+    for key in online - {record.node_bytes for record in users.values()}:
         fleet.expel(key)
     return users
 

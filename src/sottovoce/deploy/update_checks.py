@@ -67,17 +67,18 @@ def checked_update(envelope: Envelope, task: TaskHeader, key: Ed25519PublicKey, 
         header = read_update_header(envelope)
     except BadMessage:
         raise Refused("unreadable") from None
+    payload = envelope.parts.get(UPDATE, b"")
     for reason, given, expected in (
         ("wrong run", header.run, task.run),
         ("wrong step", header.step, task.step),
         ("wrong user", header.user, task.user),
         ("replayed", header.nonce, task.nonce),
-        ("damaged", header.digest, _sha256(envelope.parts.get(UPDATE, b""))),
+        ("damaged", header.digest, _sha256(payload)),
     ):
         if given != expected:
             raise Refused(reason)
     try:
-        update = decode_update(envelope.parts[UPDATE], sum(mechanism.summed.sizes))
+        update = decode_update(payload, sum(mechanism.summed.sizes))
     except BadMessage:
         raise Refused("wrong shape") from None
     require_clipped(update, mechanism)
