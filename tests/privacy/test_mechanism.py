@@ -12,7 +12,9 @@ from sottovoce.errors import ConfigError, PrivacyError
 from sottovoce.model.partition import make_partition
 from sottovoce.model.roles import role_by_name
 from sottovoce.model.transformer import Transformer
+from sottovoce.privacy.accounting import account_for
 from sottovoce.privacy.clipping import add_clipped_
+from sottovoce.privacy.events import ADD_OR_REMOVE, ZERO_OUT
 from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
 from sottovoce.privacy.noise import Gaussian, NoiseState
 from sottovoce.privacy.privacy_options import NoiseAnalysis, Participation, Privacy
@@ -115,6 +117,13 @@ def test_secure_draws_have_their_distributions():
     assert sorted(rng.choice(10, 10, replace=False)) == list(range(10))
 
 
+def test_where_a_step_may_add_nothing_the_guarantee_is_that_of_updates_against_zeros_at_the_same_cost():
+    usual, masked = make(), make(all_or_nothing=True)
+    assert (usual.adjacency, masked.adjacency) == (ADD_OR_REMOVE, ZERO_OUT)
+    assert masked.z == usual.z
+    assert account_for(masked.spent(10), 1e-9).epsilons == account_for(usual.spent(10), 1e-9).epsilons
+
+
 def test_cohorts_of_fixed_size_and_everyone():
     assert make(sampling="everyone").draw_cohort(7, stream(0, "c")).tolist() == list(range(7))
     fixed = make(sampling="fixed").draw_cohort(1000, stream(0, "c"))
@@ -167,6 +176,7 @@ def test_what_does_not_fit_into_exact_sums_is_refused():
         ({"weight": "seconds"}, "Expected weight_total"),
         ({"weight_bound": 2.0}, "weight is one"),
         ({"sampling": "fixed", "cohort_size": 2.5}, "whole cohort_size"),
+        ({"sampling": "fixed", "all_or_nothing": True}, "Expected Poisson sampling where a step may add nothing"),
     ],
 )
 def test_contradictions_are_refused(options, message):

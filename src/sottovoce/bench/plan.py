@@ -49,6 +49,7 @@ _NEWER: Mapping[str, object] = {
     "federated.patience": None,
     "federated.averaging": None,
     "participation.cap": None,
+    "participation.all_or_nothing": False,
     "federated.optimizer.noise_correction": False,
     "federated.optimizer.noise_floor": 0.5,  # without the correction it means nothing
     "federated.local.optimizer.noise_correction": False,

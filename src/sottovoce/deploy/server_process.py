@@ -166,6 +166,8 @@ def train_on(
     settings: dict[str, object] = {"data": {"train": Selection(store=roster.path)}}
     if resolved.config.privacy.ledger is None:
         settings["privacy"] = {"ledger": options.folder / LEDGER}
+    if options.secure_aggregation:
+        settings["participation"] = {"all_or_nothing": True}
     resolved = resolved.over(Layer(settings, "the deployment"))
     name = _name_of(options.run)
 

@@ -15,7 +15,6 @@ from sottovoce.errors import PrivacyError, SottoError
 from sottovoce.files import sha256_of
 from sottovoce.model.model_file import model_path
 from sottovoce.privacy.acceptance import require_accepted
-from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE
 from sottovoce.privacy.ledger import LEDGER_FILE, LedgerContent
 from sottovoce.privacy.ledger_header import EarlierRun
 from sottovoce.privacy.ledger_lines import Saved
@@ -91,7 +90,7 @@ class _Origin:
         if sha256_of(model_path(checkpoint)) not in {one.model for one in content.entries if isinstance(one, Saved)}:
             raise PrivacyError(f"{run / LEDGER_FILE} does not name the model {checkpoint}. Give RUN/last or RUN/best.")
         unit = "synthetic user" if self.config.users.iid else self.users.unit
-        adjacency = REPLACE if self.config.participation.sampling == "fixed" else ADD_OR_REMOVE
+        adjacency = self.config.participation.adjacency
         if (header.unit, header.adjacency) != (f"all audio of one {unit}", adjacency):
             raise PrivacyError(
                 f"The seed model {checkpoint} comes from a private run that does not add up with this one "

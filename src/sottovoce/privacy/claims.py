@@ -25,7 +25,7 @@ from sottovoce.privacy.accounting import (
 )
 from sottovoce.privacy.charges import Charges
 from sottovoce.privacy.epsilons import NOBODY_PROTECTED, Epsilons
-from sottovoce.privacy.events import extra_delta_of
+from sottovoce.privacy.events import ZERO_OUT, extra_delta_of
 from sottovoce.privacy.ledger import LEDGER_FILE, LedgerContent, read_ledger
 from sottovoce.privacy.ledger_header import UNKNOWN, LedgerHeader
 from sottovoce.privacy.mechanism import Mechanism, cohorts_for, plain_mechanism
@@ -278,8 +278,10 @@ def _summary(account: Account) -> str:
 
 
 def _protected(header: LedgerHeader) -> str:
+    # One user more or less may decide whether a masked step has enough clients: all others are in its sum, or nobody.
+    taking_part = " Whether that user takes part is not protected." if header.adjacency == ZERO_OUT else ""
     return (
-        f"- Unit: {header.unit}.\n- Adjacency: {header.adjacency}.\n"
+        f"- Unit: {header.unit}.\n- Adjacency: {header.adjacency}.{taking_part}\n"
         f"- Population: K = {header.population:,}, stated by the operator as a public number.\n"
         f"- Covered: {'; '.join(_described(file) for file in RUN_FILES if file.side != 'private')}.\n"
     )

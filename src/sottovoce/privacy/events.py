@@ -19,9 +19,12 @@ from typing import Literal
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.target_delta import require_delta
 
-Adjacency = Literal["add or remove one user", "replace one user by another"]
+Adjacency = Literal["add or remove one user", "replace one user by another", "replace all updates of one user by zeros"]
 ADD_OR_REMOVE: Adjacency = "add or remove one user"
 REPLACE: Adjacency = "replace one user by another"
+# Costs what adding or removing costs: the user's updates are in the sum, or nothing is in their place. What else
+# depends on who takes part, such as whether enough clients are left for a masked sum, is the same on both sides.
+ZERO_OUT: Adjacency = "replace all updates of one user by zeros"
 _MULTIPLIERS = (1e-100, 1e100)  # noise multipliers whose squares are numbers
 
 

@@ -37,7 +37,7 @@ from sottovoce.errors import ConfigError, PrivacyError, expectation, with_full_s
 from sottovoce.memory import parts
 from sottovoce.model.partition import WHOLE, Partition, make_partition
 from sottovoce.model.roles import role_by_name
-from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, Adjacency, Spent
+from sottovoce.privacy.accounting import Adjacency, Spent
 from sottovoce.privacy.adaptive import CountNoise, JointGrid, first_bounds
 from sottovoce.privacy.noise import AnyNoise, Gaussian, IndependentNoise, NoiseState
 from sottovoce.privacy.privacy_options import Participation, Privacy, Sampling, SourceName
@@ -215,7 +215,7 @@ class Mechanism:
     @property
     def adjacency(self) -> Adjacency:
         """Which change of the population the guarantee covers."""
-        return REPLACE if self.participation.sampling == "fixed" else ADD_OR_REMOVE
+        return self.participation.adjacency
 
     def require_small_delta(self) -> None:
         """Raise where a delta of the run is not below 1/K, unless `privacy.accept` says that it may be."""

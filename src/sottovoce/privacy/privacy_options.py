@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sottovoce.privacy.acceptance import Acceptance
 from sottovoce.privacy.adaptive import AdaptiveClipping
+from sottovoce.privacy.events import ADD_OR_REMOVE, REPLACE, ZERO_OUT, Adjacency
 from sottovoce.privacy.noise import AnyNoise, Gaussian
 
 Sampling = Literal["poisson", "cyclic", "fixed", "everyone"]
@@ -32,6 +33,11 @@ class Participation(BaseModel):
         None,
         ge=1,
         description="the most users in a step: a larger Poisson cohort is cut to a random part; null: no limit",
+    )
+    all_or_nothing: bool = Field(
+        False,
+        description="a step with too few users adds nothing, as with secure aggregation; the guarantee is then that of "
+        "a user's updates against zeros",
     )
     weight: Literal["one", "utterances", "seconds"] = Field("one", description="what a user counts by")
     weight_bound: float = Field(1.0, ge=1e-12, le=1e12, description="the most that a user counts")
@@ -62,12 +68,25 @@ class Participation(BaseModel):
             )
         if self.sampling == "fixed" and self.cohort_size != int(self.cohort_size):
             raise ValueError(f"Expected a whole cohort_size where sampling is fixed, not {self.cohort_size:g}")
+        if self.sampling == "fixed" and self.all_or_nothing:
+            raise ValueError("Expected Poisson sampling where a step may add nothing: no guarantee is known for both")
         if self.cap is not None and (self.sampling != "poisson" or self.cap <= self.cohort_size):
             raise ValueError(
                 f"Expected cap={self.cap} > cohort_size={self.cohort_size:g} and Poisson sampling: other cohorts have "
                 "a size already, and a cap at the mean cuts half of them"
             )
         return self
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Which change of the population a guarantee covers.
+
+        Where too few users lose the whole sum, one user more or less may decide that, and move the sum by far more than
+        one update. Only the content of the user's updates is protected then, not whether the user takes part.
+        """
+        if self.all_or_nothing:
+            return ZERO_OUT
+        return REPLACE if self.sampling == "fixed" else ADD_OR_REMOVE
 
 
 class NoiseAnalysis(BaseModel):

@@ -24,6 +24,7 @@ from sottovoce.model.model_file import model_path
 from sottovoce.privacy.accounting import ADD_OR_REMOVE, REPLACE, pld, rdp
 from sottovoce.privacy.charges import Charges
 from sottovoce.privacy.claims import Account, open_account
+from sottovoce.privacy.events import ZERO_OUT
 from sottovoce.privacy.ledger import LedgerContent, releases_in
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.ledger_lines import Release, RunEnd, Saved
@@ -175,7 +176,7 @@ def _verify_header(path: Path, header: LedgerHeader) -> None:
     cut = 0.0 if header.cap is None else cut_probability(header.population, header.sampling_prob, header.cap)
     if header.guaranteed and header.truncation_delta < cut * (1 - 1e-9):
         raise PrivacyError(f"{path}: the header says truncation_delta={header.truncation_delta:g}; it is {cut:g}.")
-    if header.adjacency not in (None, REPLACE if header.sampling == "fixed" else ADD_OR_REMOVE):
+    if header.adjacency not in (None, *((REPLACE,) if header.sampling == "fixed" else (ADD_OR_REMOVE, ZERO_OUT))):
         raise PrivacyError(f"{path}: the adjacency does not fit cohorts that are {header.sampling}.")
 
 

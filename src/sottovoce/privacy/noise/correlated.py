@@ -60,7 +60,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from sottovoce.errors import PrivacyError
-from sottovoce.privacy.events import ADD_OR_REMOVE, Event
+from sottovoce.privacy.events import REPLACE, Event
 from sottovoce.privacy.noise.base import NoiseMechanism, NoiseState, ranges_by_std
 from sottovoce.privacy.noise.gaussian import Gaussian
 from sottovoce.privacy.noise.strategies import Strategy, Structure, entries_of, optimised, strategy_of
@@ -199,7 +199,7 @@ class Correlated(NoiseMechanism):
 
     def spent(self, z: float, sampling_prob: float, adjacency: Adjacency, releases: int) -> Counts:
         """Return one event for each time that the same group has its turn: ceil(n / b)."""
-        if adjacency != ADD_OR_REMOVE:
+        if adjacency == REPLACE:
             raise PrivacyError("Correlated noise protects against adding or removing a user. Use cyclic cohorts.")
         return {Event(z, self.participation_prob(sampling_prob), adjacency): -(-releases // self.bands)}
 
