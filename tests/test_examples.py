@@ -27,7 +27,7 @@ def corpus(tmp_path_factory) -> Path:
     [
         ("federated", "quick", "loss fell from"),
         ("own_server_optimizer", "yogi", "WER on test"),
-        ("own_model", "gru", "width=64"),
+        pytest.param("own_model", "gru", "width=64", marks=pytest.mark.slow),
         ("own_noise", "stepped", "epsilon of 3 releases"),
         ("own_local_rule", "momentum", "with momentum"),
     ],

@@ -38,7 +38,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_killed_preparation_goes_on_and_gives_the_same_bytes(make_table, tmp_path, workers):
     table = make_table({"a": 80, "b": 60, "c": 60}, seconds=0.9)
     whole = prepare(Table(file=table), tmp_path / "whole", workers=1)

@@ -143,6 +143,7 @@ def test_an4_with_its_speaker_table(real_speech, tmp_path):
     assert store.info.label == "an4"
 
 
+@pytest.mark.slow
 def test_audiomnist_and_its_digit_strings(real_speech, tmp_path):
     spec = Table(file=real_speech / "audiomnist" / "index.tsv")
     store = prepare(spec, tmp_path / "digits", workers=2)

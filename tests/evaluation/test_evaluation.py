@@ -122,6 +122,7 @@ def test_a_short_file_is_heard_as_in_evaluation_in_every_format(recogniser, make
         assert all(0 <= word.start < word.end <= 25.1 for word in result.words)
 
 
+@pytest.mark.slow
 def test_a_long_file_needs_no_more_memory_than_a_short_one(recogniser, real_speech, tmp_path):
     recogniser.save(tmp_path / "model.safetensors")
     spoken = []
