@@ -14,7 +14,7 @@ from sottovoce.deploy.lying import LIES
 from sottovoce.deploy.masked_answers import MASKED_FILE
 from sottovoce.deploy.server_process import ServerOptions, run_server
 from sottovoce.errors import DataError, PrivacyError
-from sottovoce.privacy.claims import statement
+from sottovoce.privacy.claims import claim_at, statement
 from sottovoce.privacy.events import ZERO_OUT
 from sottovoce.privacy.ledger import LEDGER_FILE, read_ledger
 from sottovoce.runs.display import NoDisplay
@@ -57,6 +57,7 @@ def test_a_masked_run_equals_its_simulation_with_a_dropout_before_and_one_after_
     assert (deployment.folder / "ann" / MASKED_FILE).stat().st_mode & 0o777 == 0o600
     # One user more or less may decide whether a step fails, so that user's taking part is not protected.
     assert verified_account(deployment.run).header.adjacency == ZERO_OUT
+    assert claim_at(verified_account(deployment.run), 700, 70_000).mechanism.adjacency == ZERO_OUT
     assert "Whether that user takes part is not protected" in statement(verified_account(deployment.run))
 
 

@@ -13,6 +13,7 @@ from sottovoce.privacy.acceptance import Acceptance
 from sottovoce.privacy.accounting import Adjacency, Spent, rdp
 from sottovoce.privacy.adaptive import CountNoise
 from sottovoce.privacy.charges import Repetitions, cost
+from sottovoce.privacy.events import ZERO_OUT
 from sottovoce.privacy.ledger_lines import read_line
 from sottovoce.privacy.mechanism import Mechanism, plain_mechanism
 from sottovoce.privacy.noise import AnyNoise, Gaussian
@@ -226,4 +227,5 @@ class LedgerHeader(BaseModel):
             source="seeded" if self.simulated else "secure",
             parameters=1 if self.simulated else self.parameters,
             cap=None if self.cap is None else math.ceil(self.cap / self.cohort_size * cohort_size),
+            all_or_nothing=self.adjacency == ZERO_OUT,
         )

@@ -396,6 +396,7 @@ def plain_mechanism(
     source: SourceName = "seeded",
     parameters: int = 1,
     cap: int | None = None,
+    all_or_nothing: bool = False,
 ) -> Mechanism:
     """Return the mechanism of users who all count alike, for accounting without a model.
 
@@ -406,7 +407,13 @@ def plain_mechanism(
     if sampling == "everyone" and cohort_size != population:
         raise ConfigError(f"Expected cohort_size={cohort_size:g} == population={population} where everyone takes part.")
     try:
-        participation = Participation(population=population, cohort_size=cohort_size, sampling=sampling, cap=cap)
+        participation = Participation(
+            population=population,
+            cohort_size=cohort_size,
+            sampling=sampling,
+            cap=cap,
+            all_or_nothing=all_or_nothing,
+        )
         privacy = Privacy(clip_norm=1.0, clipping="global", sigma_dp=sigma_dp, noise=noise or Gaussian())
     except ValidationError as error:
         first = error.errors()[0]
