@@ -150,6 +150,21 @@ def keep_private(path: Path) -> None:
         raise DataError(f"{path} is private, but belongs to another user. Copy the run, or become its owner.") from None
 
 
+# How a text begins that a spreadsheet takes for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "|", "%", '"')
+
+
+def as_cell(value: object) -> object:
+    """Return a value for a cell of CSV or TSV: a text that a spreadsheet would compute gets a quote before it."""
+    if not isinstance(value, str) or not value.lstrip(" \ufeff").startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
 def as_json(document: Any) -> bytes:
     """Return a document as indented JSON; equal documents give equal bytes."""
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()

@@ -8,8 +8,9 @@ import pytest
 
 from sottovoce.cli.console import print_json, print_table, safe
 from sottovoce.errors import out_of_memory
+from sottovoce.files import as_cell
 from sottovoce.limits import number_fault
-from sottovoce.reports.page import as_cell, content_policy
+from sottovoce.reports.page import content_policy
 
 ESCAPE = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202e\ud800"
 
@@ -61,8 +62,8 @@ def test_bounds_on_numbers():
 
 
 def test_formulas_in_tables_are_texts():
-    assert [as_cell(value) for value in ("+1+1", "@SUM(1)", "=A1", " -x", "\tq")] == [
-        *("'+1+1", "'@SUM(1)", "'=A1", "' -x", "'\tq")
+    assert [as_cell(value) for value in ("+1+1", "@SUM(1)", "=A1", " -x", "\tq", '"=1+1"')] == [
+        *("'+1+1", "'@SUM(1)", "'=A1", "' -x", "'\tq", '\'"=1+1"')
     ]
     assert [as_cell(value) for value in ("-1.5", "+3e-4", -2, None, "ann", "a=b")] == [
         "-1.5",

@@ -17,7 +17,7 @@ from sottovoce.data.preparation import prepare
 from sottovoce.data.text import TokenSet
 from sottovoce.distributed import Group
 from sottovoce.errors import DataError
-from sottovoce.evaluation.hypotheses import hypothesis_rows
+from sottovoce.evaluation.hypotheses import hypothesis_rows, write_hypotheses
 from sottovoce.evaluation.scoring import evaluate
 from sottovoce.evaluation.transcription import transcribe
 from sottovoce.evaluation.utterances import compare, score
@@ -242,3 +242,11 @@ def test_the_size_of_a_model_on_the_command_line(sotto):
     assert (document["parameters"], document["layers"]) == (255_800_864, 296)
     assert sotto("model", "tiny", "--partition", "kind", "--json").document["layers"] == 7
     assert "is not one of 'tensor'" in sotto("model", "tiny", "--partition", "x").error
+
+
+def test_formulas_in_hypotheses_are_texts_in_a_spreadsheet_and_unchanged_in_json(tmp_path):
+    row = {"speaker": "+1+1", "hypothesis": "-e", "reference": "a\tb", "loss": -1.5, "parts": ["@SUM(1)", "x"]}
+    write_hypotheses(tmp_path / "table.tsv", iter([row]))
+    assert (tmp_path / "table.tsv").read_text().splitlines()[1] == "'+1+1\t'-e\ta b\t-1.5\t'@SUM(1) x"
+    write_hypotheses(tmp_path / "lines.jsonl", iter([row]))
+    assert json.loads((tmp_path / "lines.jsonl").read_text())["speaker"] == "+1+1"

@@ -8,7 +8,7 @@ from typing import Any
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError
 from sottovoce.evaluation.utterances import ScoredUtterance, word_errors
-from sottovoce.files import written_whole
+from sottovoce.files import as_cell, written_whole
 
 _COUNTS = ("words", "substitutions", "deletions", "insertions", "loss")
 _PARTS = "parts"
@@ -40,7 +40,8 @@ def hypothesis_rows(store: Store, utterances: Sequence[ScoredUtterance]) -> Iter
 def write_hypotheses(path: Path, rows: Iterator[Mapping[str, Any]]) -> int:
     """Write rows whole, for their owner only, in the format that the file's name says; return how many there were.
 
-    JSON lines also have the wrong words of each row, in order. In TSV, parts are separated by spaces.
+    JSON lines also have the wrong words of each row, in order. In TSV, parts are separated by spaces, and a text that a
+    spreadsheet would compute has a quote before it.
     """
     require_hypotheses_file(path)
     count = 0
@@ -57,8 +58,8 @@ def write_hypotheses(path: Path, rows: Iterator[Mapping[str, Any]]) -> int:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as a field of TSV, which has no quoting: white space in it becomes single spaces."""
+    """Return a value as a field of TSV, which has no quoting: white space becomes single spaces, a formula a text."""
     if value is None:
         return ""
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return " ".join(text.split())
+    return str(as_cell(" ".join(text.split())))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.errors import DataError
-from sottovoce.files import existing_parent, keep_private, make_folder, require_target, written_whole
+from sottovoce.files import as_cell, existing_parent, keep_private, make_folder, require_target, written_whole
 from sottovoce.reports.drawing import SCRIPT, STYLE, CsvTable, Section, esc
 from sottovoce.reports.reading import RunGroup, RunRecord, all_runs, group_runs, read_records
 from sottovoce.reports.sections import SECTIONS, opening_sentences, results_section
@@ -178,20 +178,6 @@ def _csv(table: CsvTable) -> bytes:
     for row in (table.header, *table.rows):
         writer.writerow([as_cell(value) for value in row])
     return text.getvalue().encode()
-
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "|", "%")
-
-
-def as_cell(value: object) -> object:
-    """Return a value for a cell of a CSV file: a text that a spreadsheet would compute gets a quote before it."""
-    if not isinstance(value, str) or not value.lstrip(" \ufeff").startswith(_FORMULA):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value
 
 
 def content_policy(scripts: Sequence[str]) -> str:
