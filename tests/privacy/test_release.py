@@ -8,6 +8,7 @@ from own_noise import Cancelling
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.accounting import Event, rdp
 from sottovoce.privacy.claims import open_account, statement
+from sottovoce.privacy.events import ADD_OR_REMOVE, ZERO_OUT
 from sottovoce.privacy.ledger import LEDGER_FILE, Ledger
 from sottovoce.privacy.ledger_header import LedgerHeader
 from sottovoce.privacy.mechanism import WEIGHTS, Mechanism
@@ -118,3 +119,9 @@ def test_a_header_is_read_as_it_was_written_and_names_only_noise_that_is_not_the
         LedgerHeader.read(header.line() | {"z": "x"}, tmp_path)
     with pytest.raises(PrivacyError, match="is not a ledger of the form"):
         LedgerHeader.read({"ledger": "other"}, tmp_path)
+
+
+def test_a_claim_at_other_sizes_keeps_the_adjacency_of_its_run(tmp_path):
+    for masked, adjacency in ((False, ADD_OR_REMOVE), (True, ZERO_OUT)):
+        header = header_of(mechanism(all_or_nothing=masked))
+        assert LedgerHeader.read(header.line(), tmp_path).at(100, 100_000, "it").adjacency == adjacency
