@@ -16,12 +16,12 @@ from sottovoce.bench.benchmark import run_bench
 from sottovoce.bench.corpora import choose, find_part, prepare_parts
 from sottovoce.bench.plan import BenchRun, configure, wanted_parts, with_models
 from sottovoce.bench.preset import CORPORA, Part, bench_names, load_bench
-from sottovoce.bench.published import document_name, published_results, read_published
+from sottovoce.bench.published import document_name, joined_with_older, publish, published_results, read_published
 from sottovoce.bench.result_tables import markdown, table
 from sottovoce.bench.results import claimed, collect, require_results, seeds_that_ran
 from sottovoce.bench.row_hashes import described_hash
 from sottovoce.bench.run import is_done
-from sottovoce.cli.bench_results import corpora_option, section_name, summary_name, unreadable_corpora
+from sottovoce.cli.bench_results import corpora_option, keep_document, section_name, summary_name, unreadable_corpora
 from sottovoce.config import Layer
 from sottovoce.data.store import Store
 from sottovoce.errors import ConfigError, DataError, PrivacyError
@@ -30,7 +30,6 @@ from sottovoce.files import sha256_of
 from sottovoce.model.model_file import MODEL_FILE
 from sottovoce.privacy.accounting import Event, pld, rdp, rounded_up, short_exponents
 from sottovoce.processes import no_progress
-from sottovoce.reports.markdown import write_section
 from sottovoce.runs.folder import Run
 from trainings import run_here
 
@@ -397,7 +396,7 @@ def test_documents_show_what_the_runs_show(out, preset, tmp_path):
     for folder in (tmp_path, out / "results"):  # `run` keeps it, too
         shown = json.loads(sotto("bench", "show", preset, "--from", folder, "--json").stdout)
         for row in wanted["rows"]:
-            row |= {"runs": [], "machines": []}  # documents do not name the machines
+            row["runs"] = []  # they are elsewhere
         assert shown == wanted
     text = (tmp_path / "tiny.yaml-mini.json").read_text()
     assert "en-noisy" not in text  # no names of speakers
@@ -450,6 +449,14 @@ def damaged_documents(document):
     row = document["rows"][1]
     for change in ({"runs": row["runs"] * 2}, {"cohort_size": float("nan")}, {"population": 0}):
         yield json.dumps({**document, "rows": [{**row, **change}]})
+    run, machine = row["runs"][0], row["runs"][0]["machines"][0]
+    for change in (
+        {"machines": [{**machine, "cpu": "a\nb"}]},
+        {"machines": [{**machine, "cpu": "<script>"}]},
+        {"started_from": {"key": "a b", "sha256": "0" * 64}},
+        {"started_from": {"key": "a", "sha256": "x"}},
+    ):
+        yield json.dumps({**document, "rows": [{**row, "runs": [{**run, **change}]}]})
 
 
 def test_a_damaged_document_is_refused_in_one_line(out, tmp_path):
@@ -477,19 +484,64 @@ def test_documents_of_another_preset_or_algorithm_are_not_shown(out, preset, tmp
     assert said == [f"{preset}: its document is of another algorithm or preset; left out: seed, noise, none."]
 
 
-def test_an_export_has_all_seeds_and_never_fewer_than_before(out, preset, tmp_path):
-    document = document_of(out)
-    two = with_seed(document, 1)
-    for row, other in zip(document["rows"], two["rows"], strict=True):
-        row["runs"] += other["runs"]
-    path = tmp_path / "tiny.yaml-mini.json"
-    path.write_text(json.dumps(document))
-    refused = sotto("bench", "export", preset, "--out", out, "--to", tmp_path)
-    assert refused.returncode == 1
-    assert "has more seeds of seed, noise, none. Export all seeds" in refused.stderr
-    assert json.loads(path.read_text()) == document
+def test_an_export_keeps_the_rows_and_seeds_of_the_document_that_is_there(out, preset, tmp_path):
+    document, path = document_of(out), tmp_path / "tiny.yaml-mini.json"
+    other = with_seed(document, 1)
+    gone = {**document["rows"][0], "row": "gone"}
+    path.write_text(json.dumps({**other, "rows": [gone, *other["rows"][1:]], "version": "0"}))
+    exported = sotto("bench", "export", preset, "--out", out, "--to", tmp_path)
+    assert exported.returncode == 0
+    assert "rows of another algorithm or preset are no longer in it: gone." in exported.stderr
+    joined = json.loads(path.read_text())
+    assert [row["row"] for row in joined["rows"]] == ["seed", "noise", "none"]
+    assert [[run["seed"] for run in row["runs"]] for row in joined["rows"]] == [[0], [0, 1], [0, 1]]
+    assert joined["version"] == document["version"]
     assert seeds_that_ran(BenchRun.choose(preset, seeds=3, out=out)) == [0]
     assert seeds_that_ran(BenchRun.choose(preset, out=tmp_path)) == []
+
+
+def unlike_documents(document):
+    """Yield documents that an export may not join, with the reason that is said."""
+    rows = document["rows"]
+    yield (
+        {**document, "rows": [{**row, "content": "0" * 64} for row in rows]},
+        "has the row 'seed' of another set of data",
+    )
+    yield {**document, "bench": "other"}, "holds results of other (mini)"
+    yield {**document, "form": "sottovoce-bench-3"}, "is in the form 'sottovoce-bench-3'"
+    text = json.dumps(document).replace('"part": "dev"', '"part": "old"').replace('"dev": [', '"old": [')
+    yield json.loads(text), "on parts of other names"
+
+
+def test_an_export_replaces_no_document_of_something_else(out, preset, tmp_path):
+    path, run = tmp_path / "tiny.yaml-mini.json", BenchRun.choose(preset, out=out)
+    document = publish(run, collect(run))
+    for unlike, said in unlike_documents(document_of(out)):
+        path.write_text(json.dumps(unlike))
+        with pytest.raises(DataError, match=re.escape(said)):
+            joined_with_older(run, document, tmp_path)
+    refused = sotto("bench", "export", preset, "--out", out, "--to", tmp_path)
+    assert refused.returncode == 1
+    assert json.loads(path.read_text()) == unlike
+
+
+def test_what_a_folder_keeps_follows_its_runs(out, preset):
+    run, path = BenchRun.choose(preset, out=out), out / "results" / "tiny.yaml-mini.json"
+    kept = path.read_bytes()
+    for unlike, _ in unlike_documents(document_of(out)):
+        path.write_text(json.dumps(unlike))
+        keep_document(run)
+        assert path.read_bytes() == kept
+
+
+def test_documents_say_where_rows_were_trained_and_from_which_model(out, preset):
+    published = published_results(
+        BenchRun.choose(preset, out=out), read_published(out / "results")["tiny.yaml", "mini"]
+    )
+    for run, ran in zip(collect(BenchRun.choose(preset, out=out)), published, strict=True):
+        assert run.machines == ran.machines != []
+        assert [one.started_from for one in run.runs] == [one.started_from for one in ran.runs]
+    assert published[1].runs[0].started_from is not None
 
 
 @pytest.mark.slow
@@ -521,23 +573,6 @@ def test_the_best_model_on_dev_is_evaluated_too(out, preset):
     for result in (seed, *others):
         assert set(result.best_wer) == set(result.wer)
         assert result.best_wer["dev"].value <= result.wer["dev"].value
-
-
-def test_a_section_is_replaced_and_the_rest_is_kept(tmp_path):
-    path = tmp_path / "results.md"
-    path.write_text("# Results\n\nKept.\n")
-    write_section(path, "one", "first")
-    write_section(path, "two", "second")
-    write_section(path, "one", "third")
-    assert path.read_text() == (
-        "# Results\n\nKept.\n\n<!-- begin one -->\nthird\n<!-- end one -->\n\n"
-        "<!-- begin two -->\nsecond\n<!-- end two -->\n"
-    )
-    for damaged in ("<!-- begin one -->\n", "<!-- end one -->\n<!-- begin one -->\n"):
-        path.write_text(damaged)
-        with pytest.raises(DataError, match="should have one"):
-            write_section(path, "one", "x")
-        assert path.read_text() == damaged
 
 
 @pytest.mark.parametrize(

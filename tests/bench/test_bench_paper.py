@@ -459,3 +459,7 @@ def test_notes_of_shared_files_come_before_its_own(tmp_path: Path):
     shared = load_bench("demo").size("mini").note
     assert shared.startswith("Seed models are trained with LARS")
     assert load_bench(str(file)).size("mini").note == f"{shared} And this."
+    file.write_text(f"{head}, note: [And this.]}}}}\n")
+    load_bench.cache_clear()
+    with pytest.raises(ConfigError, match="Expected `note` to be a text"):
+        load_bench(str(file))

@@ -130,6 +130,9 @@ def test_tables_show_ours_the_papers_and_the_verdict(tmp_path):
     one = results(bench, size, {row: wers[:1] for row, wers in WERS.items()})
     assert "One seed: other seeds may differ by more" in interval_note(one)
     assert not interval_note(results(bench, size, {}))
+    three = {"seed": (0.6,) * 3, "from seed S=4": (0.4,), "from seed S=8": (0.4,) * 2, "central": (0.3,)}
+    said = "the mean over 3 seeds (1 for from seed S=4, central; 2 for from seed S=8) ±"
+    assert said in interval_note(results(bench, size, three))
 
 
 def test_a_best_model_that_is_clearly_another_has_a_footnote():

@@ -103,7 +103,9 @@ class Size(BaseModel):
     model_config = _STRICT
 
     extends: tuple[str, ...] = Field((), description="shared files that are laid below")
-    note: str = Field("", description="a remark for readers of the results")
+    notes: tuple[str, ...] = Field(
+        (), alias="note", description="remarks for readers of the results, of shared files first"
+    )
     preset: str = Field(min_length=1, description="the configuration that every row starts from")
     settings: tuple[Setting, ...] = Field((), alias="set")
     unstated: tuple[str, ...] = ()
@@ -184,6 +186,11 @@ class Size(BaseModel):
         origin = self.origin(row)
         run = (origin.kind, origin.seed_model, origin.train, [layer.tree for layer in origin.settings])
         return repr((run, row.dev, row.test))
+
+    @property
+    def note(self) -> str:
+        """All notes in one paragraph."""
+        return " ".join(self.notes)
 
     def request(self, corpus: str) -> Request:
         """Return what a corpus is prepared from, and how."""
@@ -331,8 +338,10 @@ def _over_shared(tree: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"Expected `extends` to be a list of shared files, such as [mini], not {named!r}.")
     shared = [parse_tree(_text(f"shared/{name}.yaml"), name) for name in named]
     layers = [*map(_over_shared, shared), tree]
-    notes = [layer["note"].strip() for layer in layers if isinstance(layer.get("note"), str)]
-    return {**_laid(layers), **({"note": " ".join(dict.fromkeys(notes))} if notes else {})}
+    if not isinstance(tree.get("note", ""), str):
+        raise ConfigError(f"Expected `note` to be a text, not {tree['note']!r}.")
+    notes = [*(note for layer in layers[:-1] for note in layer["note"]), " ".join(tree.get("note", "").split())]
+    return {**_laid(layers), "note": [note for note in dict.fromkeys(notes) if note]}
 
 
 def _over_recipes(row: Any, recipes: Mapping[str, Any], above: tuple[str, ...] = ()) -> Any:

@@ -1,6 +1,7 @@
 """The results of a benchmark as a small document that can leave the machine: word errors, without names or audio.
 
-    FOLDER/NAME-SIZE.json        every finished run: edits of each speaker by set, epsilon, sizes, norms of layers
+    FOLDER/NAME-SIZE.json        every finished run: edits of each speaker by set, epsilon, sizes, norms of layers,
+                                 types of machine, and the hash of its seed model
 
 Speakers are numbered, in the order of their names: the same number is the same speaker in all rows and seeds, so that
 tables, intervals and verdicts can be computed again from documents alone. Several documents of one benchmark, from
@@ -12,31 +13,43 @@ and mean norms of users' deltas.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from sottovoce.bench.locks import Say, silent
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import Row
-from sottovoce.bench.results import RowResult, RunResult, Simulated, row_result
+from sottovoce.bench.results import RowResult, RunResult, Simulated, StartedFrom, row_result
 from sottovoce.bench.row_hashes import content_hashes, described_hash, row_code
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.evaluation.intervals import Counts
 from sottovoce.files import make_folder, written_whole
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.runs.documents import TrainingKind, read_json
+from sottovoce.runs.machine import Machine
 from sottovoce.version import VERSION
 
 FORM: Literal["sottovoce-bench-2"] = "sottovoce-bench-2"
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
+_LONGEST = 300  # of a machine's name
 
 Count = Annotated[int, Field(ge=0, le=2**40)]  # of one speaker; sums of them are far below the largest integer
 Epsilon = Annotated[float, Field(ge=0)]
 Norm = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def _plain(machine: Machine) -> Machine:
+    """Refuse a machine whose text is no plain line: it is printed, and written into pages."""
+    if not str(machine).isprintable() or len(str(machine)) > _LONGEST or any(mark in str(machine) for mark in "<>`|"):
+        raise ValueError("a machine has no plain name")
+    return machine
+
+
+PlainMachine = Annotated[Machine, AfterValidator(_plain)]
 
 
 class PublishedSet(BaseModel):
@@ -69,6 +82,8 @@ class PublishedRun(BaseModel):
     epsilon_rdp: Epsilon | None
     epsilon_pld: Epsilon | None
     norms: dict[str, tuple[Norm, ...]] = {}  # of gradients or users' deltas, by kind of layer and block
+    machines: tuple[PlainMachine, ...] = ()  # documents of earlier versions have neither this nor the next
+    started_from: StartedFrom | None = None
 
 
 class PublishedRow(BaseModel):
@@ -170,6 +185,8 @@ def _published_run(run: RunResult) -> PublishedRun:
         epsilon_rdp=run.epsilon.rdp,
         epsilon_pld=run.epsilon.pld,
         norms={kind: tuple(blocks) for kind, blocks in run.norms.items()},
+        machines=tuple(run.machines),
+        started_from=run.started_from,
     )
 
 
@@ -228,11 +245,9 @@ def _require_whole(document: PublishedBench) -> None:
     for row in document.rows:
         if len({run.seed for run in row.runs}) < len(row.runs):
             raise ValueError("a seed is there twice")
-        for run in row.runs:
-            for model in filter(None, (run.last, run.best)):
-                for one in model.sets.values():
-                    if len(one.edits) != len(document.words.get(one.part, ())) or not one.edits:
-                        raise ValueError("edits and words of a part differ in length")
+        for one in (own for run in row.runs for own in _sets(run)):
+            if len(one.edits) != len(document.words.get(one.part, ())) or not one.edits:
+                raise ValueError("edits and words of a part differ in length")
 
 
 def _joined(one: PublishedBench, other: PublishedBench, path: Path) -> PublishedBench:
@@ -251,7 +266,10 @@ def _joined_row(one: PublishedRow, other: PublishedRow, path: Path) -> Published
         what = (
             "algorithm" if one.code != other.code else "preset" if one.described != other.described else "set of data"
         )
-        raise DataError(f"{path} has the row {other.row!r} of another {what} than another file. Keep one of them.")
+        raise DataError(f"{path} has the row {other.row!r} of another {what} than another document. Keep one of them.")
+    # Speakers are resampled by part: the same ones under two names would count as different people.
+    if len({_parts(run) for row in (one, other) for run in row.runs}) > 1:
+        raise DataError(f"{path} has the row {other.row!r} on parts of other names than another document. Keep one.")
     runs = {run.seed: run for run in one.runs}
     for run in other.runs:
         if run.seed in runs and runs[run.seed].key != run.key:
@@ -299,6 +317,8 @@ def _run_of(run: PublishedRun, words: dict[str, "np.ndarray[tuple[int], np.dtype
         best=best,
         epsilon=Epsilons(run.epsilon_rdp, run.epsilon_pld),
         norms=run.norms,
+        machines=run.machines,
+        started_from=run.started_from,
         folder=None,
     )
 
@@ -309,22 +329,34 @@ def require_folder(folder: Path) -> None:
         raise ConfigError(f"{folder} is a file. Give a folder for the documents.")
 
 
-def would_be_lost(run: BenchRun, document: PublishedBench, folder: Path) -> list[str]:
-    """Return the rows of today's benchmark of which a document has fewer seeds than the one that it would replace.
+def joined_with_older(run: BenchRun, document: PublishedBench, folder: Path, say: Say = silent) -> PublishedBench:
+    """Return a document with what the one that it would replace has besides: other rows and seeds of today's benchmark.
 
-    A file that cannot be read as a document has nothing to lose.
+    Rows of another algorithm or preset than today's are left out; `say` is told in a line. Raise DataError where the
+    file there is damaged, of another benchmark, or of other data.
     """
     path = folder / document.file_name
-    try:
-        before = _read(path) if path.is_file() else None
-    except DataError:
-        before = None
-    rows = {} if before is None else {row.row: row for row in before.rows}
-    seeds = {row.row: {one.seed for one in row.runs} for row in document.rows}
-    return [
-        row.name
-        for row in run.size.rows
-        if _is_of_today(run, row, old := rows.get(row.name))
-        and old is not None
-        and {one.seed for one in old.runs} - seeds.get(row.name, set())
-    ]
+    older = _read(path) if path.is_file() else None
+    if older is None:
+        return document
+    if (older.bench, older.size) != (document.bench, document.size):
+        raise DataError(f"{path} holds results of {older.bench} ({older.size}). Rename it, or use another folder.")
+    rows = {row.row: row for row in older.rows}
+    kept = [rows[row.name] for row in run.size.rows if _is_of_today(run, row, rows.get(row.name))]
+    if stale := rows.keys() - {row.row for row in kept}:
+        say(f"{path}: rows of another algorithm or preset are no longer in it: {', '.join(sorted(stale))}.")
+    parts = {one.part for row in kept for ran in row.runs for one in _sets(ran)}
+    words = {part: own for part, own in older.words.items() if part in parts}
+    joined = _joined(document.model_copy(update={"rows": tuple(kept), "words": words}), document, path)
+    names = [row.name for row in run.size.rows]
+    return joined.model_copy(update={"rows": tuple(sorted(joined.rows, key=lambda row: names.index(row.row)))})
+
+
+def _parts(run: PublishedRun) -> frozenset[tuple[str, str]]:
+    """Return which part each set of a run is."""
+    return frozenset((label, one.part) for label, one in run.last.sets.items())
+
+
+def _sets(run: PublishedRun) -> Iterator[PublishedSet]:
+    for model in filter(None, (run.last, run.best)):
+        yield from model.sets.values()

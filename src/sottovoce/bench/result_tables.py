@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sottovoce.bench.machine_notes import machine_notes, machines_of_row
+from sottovoce.bench.machine_notes import machine_notes
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import Size
 from sottovoce.bench.results import RowResult, Simulated
@@ -137,11 +137,20 @@ def interval_note(results: Sequence[RowResult]) -> str:
             "WER in %, of the last model, ± the half-width of a 95 % interval over speakers. One seed: other seeds may "
             "differ by more. --seeds 3 shows it."
         )
-    seeds = " or ".join(map(str, counts))
     return (
-        f"WER in %, of the last model: the mean over {seeds} seeds ± the half-width of a 95 % interval, over speakers "
-        "and seeds. Differences of rows have intervals of their own, which are narrower: rows share speakers and seeds."
+        f"WER in %, of the last model: the mean over {counts[-1]} seeds{_fewer_seeds(results, counts[:-1])} ± the "
+        "half-width of a 95 % interval, over speakers and seeds. Differences of rows have intervals of their own, "
+        "which are narrower: rows share speakers and seeds."
     )
+
+
+def _fewer_seeds(results: Sequence[RowResult], counts: Sequence[int]) -> str:
+    """Return the rows that have one of these numbers of seeds, in brackets; nothing where there is no such number."""
+    named = [
+        f"{count} for {', '.join(result.row.name for result in results if len(result.runs) == count)}"
+        for count in counts
+    ]
+    return f" ({'; '.join(named)})" if named else ""
 
 
 def epsilon_note(results: Iterable[RowResult]) -> str:
@@ -192,7 +201,7 @@ def _row_document(size: Size, result: RowResult) -> dict[str, Any]:
         "unstated": sorted(size.unstated_in(result.row)),
         "note": result.note,
         "runs": [str(folder) for folder in result.folders],
-        "machines": [machine.model_dump() for machine in machines_of_row(result)],
+        "machines": [machine.model_dump() for machine in result.machines],
     }
 
 
@@ -238,11 +247,11 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def section(run: BenchRun, results: Sequence[RowResult], command: str) -> str:
-    """Return the section of a Markdown file that holds both tables, and the command that made them."""
+    """Return the section of a Markdown file that holds both tables, and the command that made them; without notes."""
     more = "".join(f"- {line}\n" for line in footnotes(results))
     first = f"{run.bench.about} ({run.bench.source}). `{command}`"
     effects = effect_results(run.size.effects, results)
     shown = markdown_table(EFFECT_HEADER, effect_table(effects)) if effects else ""
     finding = run.bench.stated_finding
-    parts = [first, run.settings_note, markdown(results), more, interval_note(results), shown, finding, run.size.note]
+    parts = [first, run.settings_note, markdown(results), more, interval_note(results), shown, finding]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"

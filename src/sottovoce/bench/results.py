@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from sottovoce.bench.layer_norms import Norms, layer_norms
 from sottovoce.bench.plan import BenchRun, Job, configure
@@ -25,8 +26,9 @@ from sottovoce.privacy.accounting import Spent, account_for
 from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.privacy.mechanism import plain_mechanism
 from sottovoce.privacy.target_delta import require_small_delta
-from sottovoce.runs.documents import BenchRow, ClaimedEpsilon, Evaluation, TrainingKind
+from sottovoce.runs.documents import BenchRow, ClaimedEpsilon, Evaluation, RunConfig, TrainingKind
 from sottovoce.runs.folder import Run
+from sottovoce.runs.machine import Machine, machines_of
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,15 @@ class Simulated:
         return cls(participation.cohort_size, participation.population, config.federated.central_steps)
 
 
+class StartedFrom(BaseModel):
+    """The seed model of a run: two trainings of one key may differ by rounding."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str = Field(pattern=r"^[\w.-]{1,200}$", description="of the run that trained it")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of the model file")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunResult:
     """One finished run: the word errors of its last model and of the best one on dev, and the epsilon it spent."""
@@ -56,6 +67,8 @@ class RunResult:
     best: Mapping[str, Counts]
     epsilon: Epsilons
     norms: Norms
+    machines: Sequence[Machine] = ()  # that it was trained on; none where that is not known
+    started_from: StartedFrom | None = None
     folder: Path | None  # None where the run is elsewhere
 
 
@@ -105,6 +118,11 @@ class RowResult:
     def folders(self) -> list[Path]:
         """The folders of the runs."""
         return [run.folder for run in self.runs if run.folder is not None]
+
+    @property
+    def machines(self) -> list[Machine]:
+        """The types of machine that the runs were trained on, each once."""
+        return list(dict.fromkeys(machine for run in self.runs for machine in run.machines))
 
     def _estimates(self, *, best: bool) -> dict[str, MeanOverSeeds]:
         estimates = {label: wer_estimate(self.counts(label, best=best)) for label in ("dev", "test", *self.row.also)}
@@ -160,8 +178,16 @@ def _run_result(job: Job) -> RunResult:
         best=_counts(job, best),
         epsilon=Epsilons() if result is None else result.epsilon,
         norms=layer_norms(run),
+        machines=machines_of(job.folder),
+        started_from=_started_from(job.folder),
         folder=job.folder,
     )
+
+
+def _started_from(folder: Path) -> StartedFrom | None:
+    begun = RunConfig.find(folder)
+    place, digest = (None, None) if begun is None else (begun.seed_model(folder), begun.data.get("seed_model"))
+    return None if place is None or digest is None else StartedFrom(key=place.parent.name, sha256=digest)
 
 
 def _counts(job: Job, evaluations: Mapping[str, Evaluation]) -> dict[str, Counts]:

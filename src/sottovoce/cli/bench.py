@@ -290,7 +290,7 @@ def export(
     size: SizeOption = "mini",
     seeds: Annotated[
         int | None,
-        typer.Option("--seeds", min=1, max=MOST_SEEDS, help="Only so many seeds; default: all that have run."),
+        typer.Option("--seeds", min=1, max=MOST_SEEDS, help="Only so many seeds of these runs; default: all."),
     ] = None,
     out: Out = RESULTS,
     corpora: Corpora = CORPORA,
@@ -298,12 +298,12 @@ def export(
     """Write the results of finished runs as a small document: word errors by speaker number, epsilon, sizes.
 
     Tables, intervals and verdicts are computed from such documents as from runs: `sotto bench summary --from FOLDER`.
-    It holds no names and no audio, but error rates of single speakers of dev and test. A document that has more runs
-    is not replaced.
+    It holds no names and no audio, but error rates of single speakers of dev and test, and the type of machine. Rows
+    and seeds of today's benchmark that a document in the folder has besides are kept.
 
     Example: sotto bench export dp-results --to docs/results
     """
-    from sottovoce.bench.published import publish, require_folder, would_be_lost, write_published
+    from sottovoce.bench.published import joined_with_older, publish, require_folder, write_published
     from sottovoce.bench.results import collect, seeds_that_ran
 
     chosen = Choice(size, seeds or 1, out, corpora).of(name)
@@ -313,11 +313,12 @@ def export(
     document = publish(chosen, collect(chosen))
     if not document.rows:
         raise DataError(f"No row of {name} has run below {out}. Run it first: sotto bench run {name} --out {out}")
-    if lost := would_be_lost(chosen, document, to):
-        raise DataError(
-            f"{to / document.file_name} has more seeds of {', '.join(lost)}. Export all seeds, or into another folder."
-        )
-    note(f"The results are in {write_published(document, to)}.")
+    try:
+        document = joined_with_older(chosen, document, to, note)
+    except DataError as error:
+        raise DataError(f"{error} Nothing was written: export into another folder, or remove that file.") from None
+    path = write_published(document, to)
+    note(f"The results are in {path}.")
 
 
 @app.command()

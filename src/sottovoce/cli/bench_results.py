@@ -42,22 +42,23 @@ def show_all(chosen: "Sequence[BenchRun]", results: Path | None, report: Path | 
 
 
 def write_results(run: "BenchRun", shown: "Sequence[RowResult]", results: Path, command: str) -> None:
-    """Write the tables of a benchmark into their section of a Markdown file."""
+    """Write the tables and notes of a benchmark into their section of a Markdown file."""
     from sottovoce.bench.result_tables import section
     from sottovoce.reports.markdown import write_section
 
-    write_section(results, section_name(run), section(run, shown, command))
+    write_section(results, section_name(run), section(run, shown, command), run.size.notes)
     note(f"The table of {run.name} is in {results}.")
 
 
 def write_summary(found: "Sequence[BenchSummary]", results: Path, command: str) -> None:
     """Write the table of all benchmarks into its section, and renew the sections that the file has of single ones."""
     from sottovoce.bench.summary import summary_section
-    from sottovoce.reports.markdown import has_section, write_section
+    from sottovoce.reports.markdown import sections_of, write_section
 
     write_section(results, summary_name(found[0].run.size_name), summary_section(found, command))
-    for one in found:
-        if one.has_run and has_section(results, section_name(one.run)):
+    shown = {section_name(one.run): one for one in found if one.has_run}
+    for name in sections_of(results):  # in their order: a note that several share stands in the first
+        if (one := shown.get(name)) is not None:
             write_results(one.run, one.results, results, _command(one.run))
     note(f"The table is in {results}.")
 
@@ -142,9 +143,10 @@ def say_unprepared(run: "BenchRun") -> None:
 def keep_document(run: "BenchRun") -> None:
     """Write OUT/results/NAME-SIZE.json, for its owner only: all rows that have run, with all their seeds.
 
-    Runs with --set are other results than the benchmark's: nothing is kept of them.
+    Runs that are no longer below OUT stay in it. Runs with --set are other results than the benchmark's: nothing is
+    kept of them.
     """
-    from sottovoce.bench.published import publish, would_be_lost, write_published
+    from sottovoce.bench.published import joined_with_older, publish, write_published
     from sottovoce.bench.results import collect, seeds_that_ran
 
     if run.settings:
@@ -152,10 +154,11 @@ def keep_document(run: "BenchRun") -> None:
     folder = run.out / DOCUMENTS
     everything = replace(run, rows=run.size.rows, seeds=sorted({*run.seeds, *seeds_that_ran(run)}))
     document = publish(everything, collect(everything))
-    if would_be_lost(everything, document, folder):
-        note(f"{folder / document.file_name} stays as it is: it has runs that are no longer below {run.out}.")
-    else:
-        write_published(document, folder, private=True)
+    try:
+        document = joined_with_older(everything, document, folder, note)
+    except DataError as error:
+        note(f"{error} It is replaced by what has run below {run.out}.")
+    write_published(document, folder, private=True)
 
 
 def print_results(run: "BenchRun", shown: "Sequence[RowResult]") -> None:

@@ -66,7 +66,7 @@ def demo(
     if results is not None:
         command = f"sotto demo{seeds_option(seeds)}{' --uniform' if uniform else ''}"
         lines = "\n".join(f"- {sentence}" for sentence in sentences)
-        write_section(results, DEMO, section(run, shown, command) + f"\n{lines}\n")
+        write_section(results, DEMO, section(run, shown, command) + f"\n{lines}\n", run.size.notes)
         note(f"The table is in {results}.")
     if as_json:
         print_json({**document(run, shown), "story": sentences, "report": str(page)})

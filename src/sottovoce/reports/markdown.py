@@ -1,22 +1,30 @@
 """Sections of a Markdown file that commands generate, marked by two comments. The rest of the file stays as it is."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from sottovoce.errors import DataError
 from sottovoce.files import written_whole
 from sottovoce.reading import read_bounded
 
+_ABOVE = "Notes further up the page that are not repeated here hold, too."
 
-def write_section(path: Path, name: str, text: str) -> None:
-    """Replace the section `name` of a file, or append it; create the file if there is none."""
+
+def write_section(path: Path, name: str, text: str, notes: Sequence[str] = ()) -> None:
+    """Replace the section `name` of a file, or append it; create the file if there is none.
+
+    Notes are paragraphs after the text. One that is a paragraph further up, as where sections share it, is not
+    repeated; a line says that it holds.
+    """
     before = require_section(path, name)
     begin, end = _markers(name)
-    section = f"{begin}\n{text.strip()}\n{end}"
-    if begin in before:
-        head, _, rest = before.partition(begin)
-        after = f"{head}{section}{rest.partition(end)[2]}"
-    else:
-        after = f"{before.rstrip()}\n\n{section}\n".lstrip()
+    head, found, rest = before.partition(begin)
+    known = set(head.splitlines())  # a note is one line
+    own = [note for note in notes if note not in known]
+    paragraphs = [text.strip(), *([_ABOVE] if len(own) < len(notes) else []), *own]
+    section = "\n".join([begin, "\n\n".join(paragraphs), end])
+    after = f"{head}{section}{rest.partition(end)[2]}" if found else f"{head.rstrip()}\n\n{section}\n".lstrip()
     with written_whole(path) as file:
         file.write(after.encode())
 
@@ -24,6 +32,11 @@ def write_section(path: Path, name: str, text: str) -> None:
 def has_section(path: Path, name: str) -> bool:
     """Return whether a file has a section of this name."""
     return _markers(name)[0] in require_section(path, name)
+
+
+def sections_of(path: Path) -> list[str]:
+    """Return the names of the sections that a file has, in their order."""
+    return re.findall(r"<!-- begin (.+?) -->", require_section(path, ""))
 
 
 def require_section(path: Path, name: str) -> str:
