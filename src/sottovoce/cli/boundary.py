@@ -112,7 +112,14 @@ def neighbours(
     )
     for finding in comparison.findings[:_SHOWN]:
         note(f"error: {finding.sentence}")
+    certain = sum(finding.kind == "certain" for finding in comparison.findings)
+    if certain:
+        note(f"{counted(certain, 'field')} told the user's presence. Do not publish such runs.")
+    elif comparison.findings:
+        note(
+            "Chance alone shows such a difference in up to 5 % of all comparisons. Repeat it with more runs "
+            f"(--repeat {2 * found.repeat}), and do not publish such runs if it is there again."
+        )
     if comparison.findings:
-        note(f"{counted(len(comparison.findings), 'field')} told the user's presence. Do not publish such runs.")
         raise typer.Exit(1)
     note("No field tells with certainty whether the user was there. That is no proof: the guarantee is in the ledger.")
