@@ -14,9 +14,10 @@ import pytest
 from sottovoce.bench.bench_costs import row_costs
 from sottovoce.bench.benchmark import run_bench
 from sottovoce.bench.corpora import choose, find_part, prepare_parts
+from sottovoce.bench.document_folder import DocumentFolder
 from sottovoce.bench.plan import BenchRun, configure, wanted_parts, with_models
 from sottovoce.bench.preset import CORPORA, Part, bench_names, load_bench
-from sottovoce.bench.published import document_name, joined_with_older, publish, published_results, read_published
+from sottovoce.bench.published import document_name, joined_with_older, publish, read_published
 from sottovoce.bench.result_tables import markdown, table
 from sottovoce.bench.results import claimed, collect, require_results, seeds_that_ran
 from sottovoce.bench.row_hashes import described_hash
@@ -360,7 +361,7 @@ def test_bad_names_get_a_hint(preset):
 def test_a_table_in_a_file_is_whole(preset, tmp_path):
     refused = sotto("bench", "run", preset, "--out", tmp_path, "--results", tmp_path / "results.md", "--no-wait")
     assert refused.returncode == 1
-    assert "leave out --rows, --part and --no-wait" in refused.stderr
+    assert "leave out --rows, --part, --published and --no-wait" in refused.stderr
 
 
 def test_sizes_and_files_named_like_a_benchmark_have_sections_of_their_own(preset, tmp_path):
@@ -479,7 +480,7 @@ def test_documents_of_another_preset_or_algorithm_are_not_shown(out, preset, tmp
     monkeypatch.setattr("sottovoce.bench.code_version.ALGORITHM", -1)
     older = BenchRun.choose(preset, out=tmp_path)
     said = []
-    shown = published_results(older, read_published(folder)["tiny.yaml", "mini"], said.append)
+    shown = DocumentFolder(folder).results(older, said.append)
     assert not any(one.runs for one in shown)
     assert said == [f"{preset}: its document is of another algorithm or preset; left out: seed, noise, none."]
 
@@ -535,13 +536,42 @@ def test_what_a_folder_keeps_follows_its_runs(out, preset):
 
 
 def test_documents_say_where_rows_were_trained_and_from_which_model(out, preset):
-    published = published_results(
-        BenchRun.choose(preset, out=out), read_published(out / "results")["tiny.yaml", "mini"]
-    )
+    published = DocumentFolder(out / "results").results(BenchRun.choose(preset, out=out))
     for run, ran in zip(collect(BenchRun.choose(preset, out=out)), published, strict=True):
         assert run.machines == ran.machines != []
         assert [one.started_from for one in run.runs] == [one.started_from for one in ran.runs]
     assert published[1].runs[0].started_from is not None
+
+
+def test_a_row_that_another_benchmark_has_run_is_shown_in_both(out, preset, tmp_path):
+    run, document = BenchRun.choose(preset, seeds=2, out=tmp_path), document_of(out)
+    rows = [{**row, "row": f"{row['row']}, elsewhere"} for row in with_seed(document, 1)["rows"]]
+    other = {**document, "bench": "other", "rows": rows}
+
+    def seeds_with(other):
+        (tmp_path / "other.json").write_text(json.dumps(other))
+        return [[one.seed for one in row.runs] for row in DocumentFolder(tmp_path).results(run)]
+
+    assert seeds_with(other) == [[1]] * 3
+    (tmp_path / "own.json").write_text(json.dumps(document))
+    assert seeds_with(other) == [[0, 1]] * 3
+    (of_other_data, _), *_, (on_other_parts, _) = unlike_documents(other)
+    assert seeds_with(of_other_data) == seeds_with(on_other_parts) == [[0]] * 3
+
+
+def test_runs_that_documents_have_are_left_out(out, preset, tmp_path):
+    run, path = BenchRun.choose(preset, seeds=2, out=out), tmp_path / "some.json"
+    path.write_text(json.dumps(document_of(out)))
+    left = DocumentFolder(tmp_path).left_of(run, run.jobs())
+    assert {job.label for job in left} == {"seed, seed 1", "seed-model, seed 1", "noise, seed 1", "none, seed 1"}
+    plan = sotto("bench", "run", preset, "--out", tmp_path / "new", "--published", tmp_path, "--dry-run", "--json")
+    assert json.loads(plan.stdout)["runs"] == []  # nothing is prepared there, but all of it is known
+    document = document_of(out)
+    document["rows"][1]["runs"][0]["key"] = "of other data"
+    path.write_text(json.dumps(document))
+    left = DocumentFolder(tmp_path).left_of(replace(run, seeds=[0]), replace(run, seeds=[0]).jobs())
+    assert {job.label for job in left} >= {"seed-model", "noise"}  # with the model that it starts from
+    assert "none" not in {job.label for job in left}
 
 
 @pytest.mark.slow

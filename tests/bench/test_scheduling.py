@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from conftest import write_audio
 from sottovoce.bench.bench_plan_costs import _planned
 from sottovoce.bench.locks import lock_path
 from sottovoce.bench.plan import BenchRun
-from sottovoce.bench.scheduling import PlanPart, Queue, train_jobs
+from sottovoce.bench.planned import PlanPart
+from sottovoce.bench.scheduling import Queue, train_jobs
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.files import holder_of, sha256_of, taken
 from sottovoce.model.model_file import MODEL_FILE
@@ -127,6 +129,8 @@ def test_a_run_whose_command_was_killed_is_continued_by_the_one_that_waits(prese
 @pytest.mark.slow
 def test_torchrun_ends_like_one_command(preset, reference, tmp_path):
     out = with_corpora(reference, tmp_path / "out")
+    (base, *_) = BenchRun.choose(preset, rows=["two"], out=reference).jobs()
+    shutil.copytree(base.folder, out / "runs" / base.folder.name)  # central training rounds by the number of processes
     words = [*TORCHRUN, "sottovoce", "--", "bench", "run", preset, "--out", str(out), "--rows", "two"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr

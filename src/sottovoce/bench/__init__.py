@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from sottovoce.bench.demo_story import demo_run, story
     from sottovoce.bench.effects import Effect
     from sottovoce.bench.plan import BenchRun, Job
+    from sottovoce.bench.planned import PlanPart
     from sottovoce.bench.preset import Bench, Part, Row, RowClaim, Size, bench_names, load_bench
     from sottovoce.bench.published import publish, read_published, write_published
     from sottovoce.bench.result_tables import document, markdown, table
     from sottovoce.bench.results import RowResult, RunResult, collect, describe_runs
-    from sottovoce.bench.scheduling import PlanPart
     from sottovoce.bench.summary import summarise
     from sottovoce.bench.verdicts import EffectResult, effect_results
 

@@ -14,10 +14,11 @@ from pathlib import Path
 import torch
 
 from sottovoce.bench.corpora import find_part, store_path
+from sottovoce.bench.document_folder import DocumentFolder
 from sottovoce.bench.plan import BenchRun, Job, configure, parts_in_key, run_key, wanted_parts, with_models
+from sottovoce.bench.planned import PlanPart
 from sottovoce.bench.preset import Row, Size
 from sottovoce.bench.run import is_done
-from sottovoce.bench.scheduling import PlanPart
 from sottovoce.config import Config
 from sottovoce.data.corpora import AnyCorpus, Synthetic
 from sottovoce.data.preparation_cost import estimate_synthetic_preparation
@@ -40,7 +41,8 @@ class PlannedRun:
     """One row of a plan with one seed, and what is left to do for it."""
 
     bench: str
-    label: str
+    name: str  # of the row that is shown
+    seed: int
     key: str  # of its description
     base: "PlannedRun | None"
     shown: bool
@@ -48,6 +50,16 @@ class PlannedRun:
     row: Row  # whose run it is
     config: Config
     job: Job | None  # None: its corpus is not prepared
+
+    @property
+    def label(self) -> str:
+        """The row's name, with the seed unless it is 0."""
+        return self.name if self.seed == 0 else f"{self.name}, seed {self.seed}"
+
+    @property
+    def content_key(self) -> str | None:
+        """The key of the run, once its data are prepared."""
+        return None if self.job is None else self.job.key
 
     @property
     def done(self) -> bool:
@@ -131,9 +143,16 @@ class PlanCost:
         return sum(time is None for time in self.times.values())
 
 
-def plan_cost(runs: Sequence[BenchRun], workers: int, part: PlanPart | None = None) -> PlanCost:
-    """Return what training some benchmarks in one folder costs here; nothing is trained or written."""
-    planned = [one for run in runs for one in _planned(run)]
+def plan_cost(
+    runs: Sequence[BenchRun], workers: int, part: PlanPart | None = None, published: DocumentFolder | None = None
+) -> PlanCost:
+    """Return what training some benchmarks in one folder costs here; nothing is trained or written.
+
+    Runs that published documents have are left out.
+    """
+    planned = [
+        one for run in runs for one in (_planned(run) if published is None else published.left_of(run, _planned(run)))
+    ]
     if part is not None:
         planned = part.of(planned)
     once: dict[str, PlannedRun] = {}
@@ -158,7 +177,8 @@ def _planned(run: BenchRun) -> Iterator[PlannedRun]:
             data = {role: _described(run.size, part) for role, part in parts_in_key(run.size, origin).items()}
             known[row.name] = PlannedRun(
                 bench=run.name,
-                label=row.name if seed == 0 else f"{row.name}, seed {seed}",
+                name=row.name,
+                seed=seed,
                 key=run_key(origin.kind, resolved, data, None if base is None else base.key),
                 base=base,
                 shown=row.name in shown,

@@ -8,11 +8,13 @@ for result in run_bench(run, workers=2):
 from collections.abc import Sequence
 
 from sottovoce.bench.corpora import find_part, prepare_parts
+from sottovoce.bench.document_folder import DocumentFolder
 from sottovoce.bench.locks import Say, silent
 from sottovoce.bench.plan import BenchRun, Job, wanted_parts
+from sottovoce.bench.planned import PlanPart
 from sottovoce.bench.results import RowResult, collect, require_results
 from sottovoce.bench.run import is_done
-from sottovoce.bench.scheduling import Announce, PlanPart, no_display, train_jobs
+from sottovoce.bench.scheduling import Announce, no_display, train_jobs
 from sottovoce.data.preparation import MAX_REJECTED
 from sottovoce.errors import ConfigError
 from sottovoce.processes import Progress, no_progress, under_torchrun
@@ -64,6 +66,7 @@ def train_rows(
     runs: Sequence[BenchRun],
     *,
     part: PlanPart | None = None,
+    published: DocumentFolder | None = None,
     workers: int = 1,
     announce: Announce = no_display,
     wait: bool = True,
@@ -71,9 +74,12 @@ def train_rows(
 ) -> None:
     """Train every run that is not done yet, or a part of them, on corpora that are prepared.
 
-    Without `wait`, end when all that is left is in the hands of other commands.
+    Runs that published documents have are left out, unless others start from them. Without `wait`, end when all that is
+    left is in the hands of other commands.
     """
-    jobs: list[Job] = [job for run in runs for job in run.jobs()]
+    jobs: list[Job] = [
+        job for run in runs for job in (run.jobs() if published is None else published.left_of(run, run.jobs()))
+    ]
     if part is not None:
         jobs = part.of(jobs)
     if leads():

@@ -82,6 +82,16 @@ class Job:
     shown: bool  # a row that was asked for, not only a model that others start from
 
     @property
+    def name(self) -> str:
+        """The row's name."""
+        return self.row.name
+
+    @property
+    def content_key(self) -> str:
+        """Its key: its data are prepared."""
+        return self.key
+
+    @property
     def label(self) -> str:
         """The row's name, with the seed unless it is 0."""
         return self.row.name if self.seed == 0 else f"{self.row.name}, seed {self.seed}"

@@ -4,9 +4,8 @@
                                  types of machine, and the hash of its seed model
 
 Speakers are numbered, in the order of their names: the same number is the same speaker in all rows and seeds, so that
-tables, intervals and verdicts can be computed again from documents alone. Several documents of one benchmark, from
-several machines, are read as one; a row must be the same in all of them, but for its seeds. Rows that are not those of
-today's preset or algorithm are left out (row_hashes.py).
+tables, intervals and verdicts can be computed again from documents alone (document_folder.py). Several documents of one
+benchmark, from several machines, are read as one; a row must be the same in all of them, but for its seeds.
 
 The document is not covered by any privacy guarantee: it holds error rates of single, unnamed speakers of dev and test,
 and mean norms of users' deltas.
@@ -17,18 +16,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from sottovoce.bench.locks import Say, silent
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import Row
-from sottovoce.bench.results import RowResult, RunResult, Simulated, StartedFrom, row_result
+from sottovoce.bench.results import RowResult, RunResult, Simulated, StartedFrom
 from sottovoce.bench.row_hashes import content_hashes, described_hash, row_code
 from sottovoce.errors import ConfigError, DataError
-from sottovoce.evaluation.intervals import Counts
 from sottovoce.files import make_folder, written_whole
-from sottovoce.privacy.epsilons import Epsilons
 from sottovoce.runs.documents import TrainingKind, read_json
 from sottovoce.runs.machine import Machine
 from sottovoce.version import VERSION
@@ -257,11 +253,12 @@ def _joined(one: PublishedBench, other: PublishedBench, path: Path) -> Published
     rows = {row.row: row for row in one.rows}
     for row in other.rows:
         before = rows.get(row.row)
-        rows[row.row] = row if before is None else _joined_row(before, row, path)
+        rows[row.row] = row if before is None else joined_row(before, row, path)
     return one.model_copy(update={"words": {**one.words, **other.words}, "rows": tuple(rows.values())})
 
 
-def _joined_row(one: PublishedRow, other: PublishedRow, path: Path) -> PublishedRow:
+def joined_row(one: PublishedRow, other: PublishedRow, path: Path) -> PublishedRow:
+    """Return a row with the runs of both; raise DataError where they are not of one row, or on other parts."""
     if one.content != other.content:
         what = (
             "algorithm" if one.code != other.code else "preset" if one.described != other.described else "set of data"
@@ -278,49 +275,9 @@ def _joined_row(one: PublishedRow, other: PublishedRow, path: Path) -> Published
     return one.model_copy(update={"runs": tuple(runs[seed] for seed in sorted(runs))})
 
 
-def published_results(run: BenchRun, document: PublishedBench | None, say: Say = silent) -> list[RowResult]:
-    """Return the rows of a benchmark with the results of a document; without one, of nothing.
-
-    Seeds that were not asked for are left out. So are rows of another algorithm or preset than today's, and rows that
-    the benchmark does not have; `say` is told in a line.
-    """
-    published = {} if document is None else {row.row: row for row in document.rows}
-    words = {} if document is None else {part: np.array(own, np.int64) for part, own in document.words.items()}
-    if unknown := published.keys() - {row.name for row in run.size.rows}:
-        say(f"{run.name}: its document has rows that it has no longer; left out: {', '.join(sorted(unknown))}.")
-    current = {row.name: published[row.name] for row in run.rows if _is_of_today(run, row, published.get(row.name))}
-    if stale := [row.name for row in run.rows if row.name in published.keys() - current.keys()]:
-        say(f"{run.name}: its document is of another algorithm or preset; left out: {', '.join(stale)}.")
-    results = []
-    for row in run.rows:
-        own = current.get(row.name)
-        runs = [] if own is None else [_run_of(one, words) for one in own.runs if one.seed in run.seeds]
-        results.append(row_result(run.bench, run.size, row, runs, None if own is None else own.simulated))
-    return results
-
-
-def _is_of_today(run: BenchRun, row: Row, published: PublishedRow | None) -> bool:
+def is_of_today(run: BenchRun, row: Row, published: PublishedRow | None) -> bool:
+    """Return whether a published row is one of today's preset and algorithm, whatever its data."""
     return published is not None and published.described == described_hash(run, row)
-
-
-def _run_of(run: PublishedRun, words: dict[str, "np.ndarray[tuple[int], np.dtype[np.int64]]"]) -> RunResult:
-    last, best = (
-        {label: Counts(one.part, words[one.part], np.array(one.edits, np.int64)) for label, one in model.sets.items()}
-        for model in (run.last, run.best or run.last)
-    )
-    return RunResult(
-        seed=run.seed,
-        key=run.key,
-        steps=run.last.steps,
-        best_steps=(run.best or run.last).steps,
-        last=last,
-        best=best,
-        epsilon=Epsilons(run.epsilon_rdp, run.epsilon_pld),
-        norms=run.norms,
-        machines=run.machines,
-        started_from=run.started_from,
-        folder=None,
-    )
 
 
 def require_folder(folder: Path) -> None:
@@ -342,7 +299,7 @@ def joined_with_older(run: BenchRun, document: PublishedBench, folder: Path, say
     if (older.bench, older.size) != (document.bench, document.size):
         raise DataError(f"{path} holds results of {older.bench} ({older.size}). Rename it, or use another folder.")
     rows = {row.row: row for row in older.rows}
-    kept = [rows[row.name] for row in run.size.rows if _is_of_today(run, row, rows.get(row.name))]
+    kept = [rows[row.name] for row in run.size.rows if is_of_today(run, row, rows.get(row.name))]
     if stale := rows.keys() - {row.row for row in kept}:
         say(f"{path}: rows of another algorithm or preset are no longer in it: {', '.join(sorted(stale))}.")
     parts = {one.part for row in kept for ran in row.runs for one in _sets(ran)}

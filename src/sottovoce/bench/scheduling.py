@@ -7,16 +7,15 @@ it starts from. Killed at any moment, a command can be started again.
 """
 
 import contextlib
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 import torch
 
 from sottovoce.bench.locks import WAIT_SECONDS, Say, lock_path, look_anew, silent
 from sottovoce.bench.plan import Job
+from sottovoce.bench.planned import lineage
 from sottovoce.bench.run import is_done, is_trained, run_one
 from sottovoce.distributed import Group, LostPeerError
 from sottovoce.errors import ConfigError, DataError, SottoError, StoppedError
@@ -90,34 +89,6 @@ def _require_like_processes(jobs: Sequence[Job]) -> None:
             f"The rows {first.row.name!r} and {second.row.name!r} differ in hardware.device or "
             "hardware.threads_per_worker. Give all rows the same, with --set."
         )
-
-
-class Planned(Protocol):
-    """A run of a plan, whether or not its data are prepared."""
-
-    @property
-    def key(self) -> str:
-        """What it is known by."""
-
-    @property
-    def base(self) -> "Planned | None":
-        """The run of its seed model."""
-
-    @property
-    def shown(self) -> bool:
-        """Whether it is a row that was asked for, not only a model that others start from."""
-
-
-AnyPlanned = TypeVar("AnyPlanned", bound=Planned)
-
-
-def lineage(run: Planned) -> set[str]:
-    """Return the keys of a run and of the models that it starts from."""
-    keys, base = {run.key}, run.base
-    while base is not None:
-        keys.add(base.key)
-        base = base.base
-    return keys
 
 
 def _train_all(group: Group, jobs: Sequence[Job], announce: Announce, wait: bool, say: Say) -> None:
@@ -206,26 +177,3 @@ class Queue:
         if not waiting or not (wait or blocked):
             return Turn()
         return Turn(waiting=waiting)
-
-
-@dataclass(frozen=True)
-class PlanPart:
-    """Every nth run of a plan, beginning with one of the first n: --part 3/16."""
-
-    first: int
-    step: int
-
-    @classmethod
-    def parse(cls, text: str) -> "PlanPart":
-        """Read "3/16"."""
-        match = re.fullmatch(r"(\d+)/(\d+)", text)
-        if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise ConfigError(f"Expected --part K/N with K from 1 to N, such as 3/16, not {text!r}.")
-        return cls(int(match[1]), int(match[2]))
-
-    def of(self, jobs: Sequence[AnyPlanned]) -> list[AnyPlanned]:
-        """Return the runs of this part, with the models that they start from; the same in every process."""
-        rows = [job for job in jobs if job.shown]
-        runs = set(list(dict.fromkeys(job.key for job in rows))[self.first - 1 :: self.step])
-        wanted = {key for job in rows if job.key in runs for key in lineage(job)}
-        return [job for job in jobs if job.key in wanted]

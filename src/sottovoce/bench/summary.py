@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sottovoce.bench.document_folder import DocumentFolder
 from sottovoce.bench.locks import Say, silent
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import SizeName, bench_names, load_bench
-from sottovoce.bench.published import published_results, read_published
 from sottovoce.bench.result_tables import effect_cells, effect_document, markdown_table
 from sottovoce.bench.results import RowResult, collect
 from sottovoce.bench.verdicts import RULE, EffectResult, Reproduced, effect_results, reproduced
@@ -50,12 +50,12 @@ def summarise(
     `choose` makes the run of a benchmark from its name: with which seeds, and in which folders. `say` is told which
     rows of documents are left out.
     """
-    published = None if documents is None else read_published(documents)
+    published = None if documents is None else DocumentFolder(documents)
     summaries = []
     for name in bench_names():
         if size in load_bench(name).sizes:
             run = choose(name)
-            results = collect(run) if published is None else published_results(run, published.get((name, size)), say)
+            results = collect(run) if published is None else published.results(run, say)
             summaries.append(_summary(run, results))
     return summaries
 

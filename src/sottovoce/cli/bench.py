@@ -25,9 +25,10 @@ from sottovoce.errors import ConfigError, DataError
 from sottovoce.limits import MOST_SEEDS
 
 if TYPE_CHECKING:
+    from sottovoce.bench.document_folder import DocumentFolder
     from sottovoce.bench.plan import BenchRun
+    from sottovoce.bench.planned import PlanPart
     from sottovoce.bench.preset import Bench
-    from sottovoce.bench.scheduling import PlanPart
     from sottovoce.cli.training_display import TrainingDisplay
     from sottovoce.runs.display import MakeDisplay
 
@@ -42,6 +43,14 @@ All = Annotated[
 Part = Annotated[
     str | None,
     typer.Option("--part", metavar="K/N", help="Only every Nth run of the plan, from the Kth on: for array jobs."),
+]
+Published = Annotated[
+    Path | None,
+    typer.Option(
+        "--published",
+        metavar="FOLDER",
+        help="Leave out runs that documents in this folder have already, as `sotto bench export` writes them.",
+    ),
 ]
 NoWait = Annotated[
     bool, typer.Option("--no-wait", help="End when other commands train all rows that are left; default: wait.")
@@ -119,6 +128,7 @@ def run(
     out: Out = RESULTS,
     corpora: Corpora = CORPORA,
     part: Part = None,
+    published: Published = None,
     no_wait: NoWait = False,
     workers: Workers = ALL_CORES,
     max_rejected: MaxRejectedOrUsual = None,
@@ -146,17 +156,21 @@ def run(
     Example: sotto bench run dp-results --size mini --seeds 3
 
     Example: sotto bench run --all --dry-run
+
+    Example: sotto bench run --all --seeds 3 --published docs/results
     """
-    from sottovoce.bench.scheduling import PlanPart
+    from sottovoce.bench.document_folder import DocumentFolder
+    from sottovoce.bench.planned import PlanPart
     from sottovoce.workers import leads
 
     chosen = _chosen(name, all_of_them, rows, Choice(size, seeds, out, corpora, tuple(settings or ())))
-    _require_whole(results, chosen, partial=rows is not None or part is not None or no_wait)
+    _require_whole(results, chosen, partial=any((rows, part, no_wait, published)))
     selected = None if part is None else PlanPart.parse(part)
+    known = None if published is None else DocumentFolder(published)
     if dry_run:
         from sottovoce.cli.bench_plan import print_bench_plan
 
-        print_bench_plan(chosen, workers, selected, as_json=as_json)
+        print_bench_plan(chosen, workers, selected, known, as_json=as_json)
         for one in chosen:
             for corpus, error in unreadable_corpora(one).items():
                 note(f"{one.name} needs the corpus {corpus}. {error}")
@@ -169,6 +183,7 @@ def run(
         prepare_only=prepare_only,
         max_rejected=max_rejected,
         part=selected,
+        published=known,
         wait=not no_wait,
         estimated=all_of_them,
     )
@@ -220,7 +235,7 @@ def _has_corpora(run: "BenchRun") -> bool:
 def _require_whole(results: Path | None, chosen: "Sequence[BenchRun]", *, partial: bool) -> None:
     """Raise where a table or page would show less, or something else, than it promises."""
     if results is not None and partial:
-        raise ConfigError("--results writes a whole table: leave out --rows, --part and --no-wait.")
+        raise ConfigError("--results writes a whole table: leave out --rows, --part, --published and --no-wait.")
     if results is not None and chosen[0].settings and results.is_file():
         from sottovoce.reports.markdown import has_section
 
@@ -255,7 +270,7 @@ def show(
 
     Example: sotto bench show demo real-speech --seeds 3 --report both.html
     """
-    from sottovoce.bench.published import document_name, published_results, read_published
+    from sottovoce.bench.document_folder import DocumentFolder
     from sottovoce.bench.result_tables import document
     from sottovoce.bench.results import collect
 
@@ -265,14 +280,14 @@ def show(
         raise ConfigError("--report needs the runs: leave out --from, or leave out --report.")
     require_places(None, "", report)
     choice = Choice(size, seeds, out, corpora, tuple(settings or ()))
+    published = None if documents is None else DocumentFolder(documents)
     tables = []
     for chosen in [choice.of(name, rows) for name in dict.fromkeys(names)]:
-        if documents is None:
+        if published is None:
             say_unprepared(chosen)
             shown = collect(chosen)
         else:
-            published = read_published(documents).get((document_name(chosen.name), size))
-            shown = published_results(chosen, published, note)
+            shown = published.results(chosen, note)
         tables.append((chosen, shown))
         if not as_json:
             print_results(chosen, shown)
@@ -371,6 +386,7 @@ def prepare_and_train(
     prepare_only: bool = False,
     max_rejected: float | None = None,
     part: "PlanPart | None" = None,
+    published: "DocumentFolder | None" = None,
     wait: bool = True,
     estimated: bool = False,
 ) -> None:
@@ -387,8 +403,8 @@ def prepare_and_train(
         from sottovoce.bench.bench_plan_costs import plan_cost
         from sottovoce.cli.bench_plan import say_cost
 
-        say_cost(plan_cost(chosen, workers, part), workers)
-    train_rows(chosen, part=part, workers=workers, announce=_announce, wait=wait, say=note)
+        say_cost(plan_cost(chosen, workers, part, published), workers)
+    train_rows(chosen, part=part, published=published, workers=workers, announce=_announce, wait=wait, say=note)
 
 
 def _announce(place: int, total: int, label: str) -> "MakeDisplay":

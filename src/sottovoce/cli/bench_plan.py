@@ -8,8 +8,9 @@ from sottovoce.files import gigabytes, require_free
 
 if TYPE_CHECKING:
     from sottovoce.bench.bench_plan_costs import PlanCost, PlannedRun
+    from sottovoce.bench.document_folder import DocumentFolder
     from sottovoce.bench.plan import BenchRun
-    from sottovoce.bench.scheduling import PlanPart
+    from sottovoce.bench.planned import PlanPart
 
 
 def say_cost(cost: "PlanCost", workers: int) -> None:
@@ -23,12 +24,17 @@ def say_cost(cost: "PlanCost", workers: int) -> None:
 
 
 def print_bench_plan(
-    runs: "Sequence[BenchRun]", workers: int, part: "PlanPart | None" = None, *, as_json: bool
+    runs: "Sequence[BenchRun]",
+    workers: int,
+    part: "PlanPart | None" = None,
+    published: "DocumentFolder | None" = None,
+    *,
+    as_json: bool,
 ) -> None:
     """Print the plan of some benchmarks with times and disk; train and write nothing."""
     from sottovoce.bench.bench_plan_costs import plan_cost
 
-    cost = plan_cost(runs, workers, part)
+    cost = plan_cost(runs, workers, part, published)
     disk = cost.bytes + sum(corpus.bytes or 0 for corpus in cost.corpora)
     if as_json:
         print_json({"dry_run": True, **_document(cost), "bytes": round(disk)})
