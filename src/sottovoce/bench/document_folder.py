@@ -22,6 +22,7 @@ from sottovoce.bench.published import (
     is_of_today,
     joined_row,
     read_published,
+    sets_of,
 )
 from sottovoce.bench.results import RowResult, RunResult, row_result
 from sottovoce.bench.row_hashes import described_hash
@@ -53,7 +54,7 @@ class DocumentFolder:
         own = self._documents.get((document_name(run.name), run.size_name))
         if own is not None:
             _say_left_out(run, own, say)
-        words: Words = {}
+        words = {} if own is None else _words_of(own)
         results = []
         for row in run.rows:
             found = self._row(run, row, own, words)
@@ -69,9 +70,9 @@ class DocumentFolder:
         like = self._like.get(described_hash(run, row), [])
         found: PublishedRow | None = None
         for document, candidate in sorted(like, key=lambda one: one[0] is not own):
-            parts = {one.part for ran in candidate.runs for one in ran.last.sets.values()}
-            spoken = {part: np.array(document.words[part], np.int64) for part in parts}
-            if any(not np.array_equal(words.get(part, own_words), own_words) for part, own_words in spoken.items()):
+            parts = {one.part for ran in candidate.runs for one in sets_of(ran)}
+            spoken = {part: counts for part, counts in _words_of(document).items() if part in parts}
+            if any(not np.array_equal(words.get(part, counts), counts) for part, counts in spoken.items()):
                 continue
             try:
                 found = candidate if found is None else joined_row(candidate, found, self._folder)
@@ -96,6 +97,10 @@ class DocumentFolder:
 
     def _keys(self, described: str, seed: int) -> list[str]:
         return [run.key for _, row in self._like.get(described, []) for run in row.runs if run.seed == seed]
+
+
+def _words_of(document: PublishedBench) -> Words:
+    return {part: np.array(counts, np.int64) for part, counts in document.words.items()}
 
 
 def _say_left_out(run: BenchRun, own: PublishedBench, say: Say) -> None:

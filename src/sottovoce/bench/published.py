@@ -241,7 +241,7 @@ def _require_whole(document: PublishedBench) -> None:
     for row in document.rows:
         if len({run.seed for run in row.runs}) < len(row.runs):
             raise ValueError("a seed is there twice")
-        for one in (own for run in row.runs for own in _sets(run)):
+        for one in (own for run in row.runs for own in sets_of(run)):
             if len(one.edits) != len(document.words.get(one.part, ())) or not one.edits:
                 raise ValueError("edits and words of a part differ in length")
 
@@ -302,7 +302,7 @@ def joined_with_older(run: BenchRun, document: PublishedBench, folder: Path, say
     kept = [rows[row.name] for row in run.size.rows if is_of_today(run, row, rows.get(row.name))]
     if stale := rows.keys() - {row.row for row in kept}:
         say(f"{path}: rows of another algorithm or preset are no longer in it: {', '.join(sorted(stale))}.")
-    parts = {one.part for row in kept for ran in row.runs for one in _sets(ran)}
+    parts = {one.part for row in kept for ran in row.runs for one in sets_of(ran)}
     words = {part: own for part, own in older.words.items() if part in parts}
     joined = _joined(document.model_copy(update={"rows": tuple(kept), "words": words}), document, path)
     names = [row.name for row in run.size.rows]
@@ -314,6 +314,7 @@ def _parts(run: PublishedRun) -> frozenset[tuple[str, str]]:
     return frozenset((label, one.part) for label, one in run.last.sets.items())
 
 
-def _sets(run: PublishedRun) -> Iterator[PublishedSet]:
+def sets_of(run: PublishedRun) -> Iterator[PublishedSet]:
+    """Yield the word errors of the last and of the best model."""
     for model in filter(None, (run.last, run.best)):
         yield from model.sets.values()
