@@ -354,7 +354,7 @@ def test_settings_for_every_row_make_other_runs_and_are_shown(preset, reference,
         (["--set", "seed=3"], "chooses seed and data itself"),
         (["--set", "model.dropuot=0.1"], "dropuot"),
         (["--set", "model.dropout=0.25", "--results", "results.md"], "without --set. Give another file"),
-        (["--part", "1/2", "--results", "results.md"], "leave out --rows, --part and --no-wait"),
+        (["--part", "1/2", "--results", "results.md"], "leave out --rows, --part, --published and --no-wait"),
         (["--all"], "Give the name of a benchmark"),
     ],
 )

@@ -88,7 +88,7 @@ __getattr__ = lazy_names(
         "published": "publish read_published write_published",
         "result_tables": "document markdown table",
         "results": "RowResult RunResult collect describe_runs",
-        "scheduling": "PlanPart",
+        "planned": "PlanPart",
         "summary": "summarise",
         "verdicts": "EffectResult effect_results",
     },
