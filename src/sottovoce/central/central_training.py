@@ -43,13 +43,18 @@ def train_central(
         _train(opened)
 
 
+def require_dev_for_patience(context: TrainingContext) -> None:
+    """Raise ConfigError where dev shall end the run and there is no dev set."""
+    if context.resolved.config.central.patience is not None and context.dev is None:
+        raise ConfigError("central.patience counts evaluations on dev. Give a dev set with --dev.")
+
+
 def _train(opened: OpenRun) -> None:
     config = opened.resolved.config
     train = opened.speakers()
     heard = heard_in(train, config.specaugment)
     context = opened.prepare(train, optimizer=config.central.optimizer, steps=config.central.steps).knowing(heard)
-    if config.central.patience is not None and context.dev is None:
-        raise ConfigError("central.patience counts evaluations on dev. Give a dev set with --dev.")
+    require_dev_for_patience(context)
     training = Training.begin(
         context,
         may_change=MAY_CHANGE,

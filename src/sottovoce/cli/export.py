@@ -41,5 +41,7 @@ def export(
         raise DataError(f"{out} is the model itself. Choose another file.")
     if (out.parent / documents.Checkpoint.FILE).exists():
         raise DataError(f"{out} would lie in a checkpoint, which only a training writes. Choose another file.")
-    write(load_recogniser(checkpoint), out, to)
+    recogniser = load_recogniser(checkpoint)
+    recogniser.require_finite(checkpoint)
+    write(recogniser, out, to)
     note(f"{out}: {_NAMES[to]} of {model_path(checkpoint)}, {gigabytes(out.stat().st_size)}.")

@@ -43,6 +43,8 @@ class TrainingDisplay:
     def __call__(self, status: "Status") -> None:
         """Show the progress."""
         wer = "" if status.wer is None else f"WER on dev {100 * status.wer:.2f} %"
+        if wer and status.wer_step is not None:
+            wer += f" at step {status.wer_step:,}"
         loss = "" if status.loss is None else f"loss {status.loss:.3f}"
         epsilon = "" if status.epsilon is None else f"epsilon {short_exponents(rounded_up(status.epsilon))}"
         left = f"{duration(status.seconds_left)} left" if status.timed and status.seconds_left else ""

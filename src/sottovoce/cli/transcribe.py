@@ -142,7 +142,8 @@ Write = Callable[[_Source, "Transcript"], None]
 def _output(form: TranscriptFormat, out: str | None, sources: Sequence[_Source]) -> Iterator[Write]:
     """Yield how to write a transcript: to standard output, into one file, or each into its own."""
     several = len(sources) > 1
-    if out is not None and (out.endswith(os.sep) or Path(out).is_dir() or (several and form.holds_one)):
+    folder_name = several and form.holds_one and out is not None and Path(out).suffix != form.ending
+    if out is not None and (out.endswith(os.sep) or Path(out).is_dir() or folder_name):
         yield _in_folder(Path(out), form, sources)
         return
     if form.holds_one and several:

@@ -78,14 +78,17 @@ def read_recording(
         if first:
             file.seek(min(first, file.frames))
         samples = _read_blocks(file, wanted)
-        if file.format == "OGG" and not _ogg_is_whole(_last_bytes(path)):
-            raise BadAudio(Reason.TRUNCATED_AUDIO, f"{path.name}: the last page of its stream is missing")
-    if wanted is not None and len(samples) < wanted - _MISSING_SECONDS * rate:
-        raise BadAudio(
-            Reason.TRUNCATED_AUDIO,
-            f"{path.name}: {len(samples) / rate:.2f} s where {wanted / rate:.2f} s are announced",
-        )
+        _require_last_page(file, path)
+    if wanted is not None:
+        _require_length(len(samples), wanted, rate, path)
     return SourceAudio(at_16_khz(_mono(samples, channel, path), rate, path), rate)
+
+
+def require_whole(file: soundfile.SoundFile, path: Path) -> None:
+    """Raise BadAudio where a file that was opened holds less than its header announces, before it is decoded."""
+    _require_last_page(file, path)
+    if (announced := _announced(file)) is not None:
+        _require_length(int(file.frames), announced, int(file.samplerate), path)
 
 
 def read_beginning(path: Path, seconds: float) -> Samples:
@@ -109,6 +112,18 @@ def _faults_of(path: Path) -> Iterator[None]:
         raise BadAudio(Reason.MISSING_FILE, str(path)) from None
     except (soundfile.SoundFileError, EmbeddedFault, PermissionError, IsADirectoryError) as error:
         raise BadAudio(Reason.UNREADABLE_AUDIO, f"{path.name}: {reason_unread(path, error)}") from None
+
+
+def _require_last_page(file: soundfile.SoundFile, path: Path) -> None:
+    if file.format == "OGG" and not _ogg_is_whole(_last_bytes(path)):
+        raise BadAudio(Reason.TRUNCATED_AUDIO, f"{path.name}: the last page of its stream is missing")
+
+
+def _require_length(samples: int, wanted: int, rate: int, path: Path) -> None:
+    if samples < wanted - _MISSING_SECONDS * rate:
+        raise BadAudio(
+            Reason.TRUNCATED_AUDIO, f"{path.name}: {samples / rate:.2f} s where {wanted / rate:.2f} s are announced"
+        )
 
 
 def _announced(file: soundfile.SoundFile) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sottovoce.central.central_training import SHORTER
+from sottovoce.central.central_training import SHORTER, require_dev_for_patience
 from sottovoce.config import Config, Resolved
 from sottovoce.distributed import Group
 from sottovoce.errors import ConfigError
@@ -95,6 +95,7 @@ def _central(opened: OpenRun) -> DryRun:
     config = opened.resolved.config
     train = opened.speakers()
     context = opened.prepare(train, optimizer=config.central.optimizer, steps=config.central.steps)
+    require_dev_for_patience(context)
     step = central_step(context, train)
     planned = _planned(context, "central", step, config.central.evaluate_every, SHORTER)
     minutes = config.central.max_minutes

@@ -65,9 +65,18 @@ class Decoding(BaseModel):
         if self.decoder == "greedy":
             if self.lm is not None or self.lexicon is not None:
                 raise ConfigError("A language model or a lexicon needs --decoder beam: greedy decoding uses neither.")
+            for name in ("beam", "word_score", "lm_weight"):
+                self._require_default(name, "--decoder beam")
             return None
+        if self.lm is None:
+            self._require_default("lm_weight", "--lm")
         require_decoder_library()
         return None if self.lm is None else open_language_model(self.lm)
+
+    def _require_default(self, name: str, needed: str) -> None:
+        """Raise ConfigError where an option that would change nothing has a value of its own."""
+        if getattr(self, name) != type(self).model_fields[name].default:
+            raise ConfigError(f"--{name.replace('_', '-')} changes nothing without {needed}. Give both, or neither.")
 
     def open(self, token_set: TokenSet) -> "Decoder":
         """Return the decoder for a model with these tokens."""

@@ -63,14 +63,14 @@ def _json_line(transcript: Transcript) -> str:
 
 
 def _srt(transcript: Transcript) -> str:
-    cues = enumerate(_cues(transcript.words), start=1)
+    cues = enumerate(_cues(transcript), start=1)
     return "\n".join(
         f"{number}\n{_clock(start, ',')} --> {_clock(end, ',')}\n{text}\n" for number, (start, end, text) in cues
     )
 
 
 def _vtt(transcript: Transcript) -> str:
-    cues = (f"\n{_clock(start, '.')} --> {_clock(end, '.')}\n{text}\n" for start, end, text in _cues(transcript.words))
+    cues = (f"\n{_clock(start, '.')} --> {_clock(end, '.')}\n{text}\n" for start, end, text in _cues(transcript))
     return "WEBVTT\n" + "".join(cues)
 
 
@@ -115,16 +115,17 @@ def _intervals(words: Sequence[Word], end: float) -> Iterator[tuple[float, float
         yield at, end, ""
 
 
-def _cues(words: Sequence[Word]) -> Iterator[tuple[float, float, str]]:
+def _cues(transcript: Transcript) -> Iterator[tuple[float, float, str]]:
     """Yield start, end and lines of every subtitle."""
     groups: list[list[Word]] = []
-    for word in words:
+    for word in transcript.words:
         if groups and _continues(groups[-1], word):
             groups[-1].append(word)
         else:
             groups.append([word])
     for place, group in enumerate(groups):
-        start, end = group[0].start, max(group[-1].end, group[0].start + _LEAST_SECONDS)
+        least = min(group[0].start + _LEAST_SECONDS, transcript.seconds)
+        start, end = group[0].start, max(group[-1].end, least)
         if place + 1 < len(groups):
             end = max(min(end, groups[place + 1][0].start), group[-1].end)
         yield start, end, "\n".join(_lines(group))

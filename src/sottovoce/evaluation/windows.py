@@ -17,7 +17,7 @@ import numpy.typing as npt
 import soundfile
 import soxr
 
-from sottovoce.data.audio import RATES_HZ, BadAudio, at_16_khz
+from sottovoce.data.audio import RATES_HZ, BadAudio, at_16_khz, require_whole
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
 
@@ -61,6 +61,7 @@ class FilePiece:
     def read(self) -> Iterator[AudioWindow]:
         """Yield the windows; raise DataError of one line where the file is not usable audio."""
         with _faults_of(self.path), _InOrder(self.path) as file:
+            require_whole(file, self.path)
             yield from itertools.islice(_windows(_blocks(file, self), self.first), self.windows)
 
 

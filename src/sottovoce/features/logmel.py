@@ -94,6 +94,8 @@ def log_mel(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 def standardise(energies: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:
     """Return the energies with zero mean and unit variance over all frames and bins; constant energies give zeros."""
+    if energies.size == 0:
+        return energies.astype(np.float16)
     mean = energies.mean(dtype=np.float64)
     deviation = energies.std(dtype=np.float64)
     standard: npt.NDArray[np.float16] = ((energies - mean) / (deviation if deviation > 0 else 1.0)).astype(np.float16)

@@ -16,6 +16,7 @@ class Status:
     speed: str
     epsilon: float | None = None
     seconds_left: float | None = None  # at the pace of late, within a limit on the time; None before it is known
+    wer_step: int | None = None  # the step of that evaluation
     timed: bool = True  # times may be shown; in a run without diagnostics they may not: users' audio takes time
 
 

@@ -231,8 +231,8 @@ class Training:
             left = min(left, max(self.stop.deadline - now, 0.0))
         if timed and not self._told and self.pace.known:
             self._tell_if_long(left)
-        wer = self.progress.last_wer
-        self.context.display(Status(step, self.context.steps, loss, wer, speed, epsilon, left, timed))
+        wer, wer_step = self.progress.last_wer, self.progress.evaluated
+        self.context.display(Status(step, self.context.steps, loss, wer, speed, epsilon, left, wer_step, timed))
 
     def _tell_if_long(self, left: float | None) -> None:
         """Say, once, that the run will take more than a day, and how it would take less."""
