@@ -85,7 +85,7 @@ def resampled(found: dict[str, tuple[int, int]]) -> np.ndarray:
 
 def chosen(recogniser: Recogniser, spoken: Sequence[Spoken], lm: Path | None) -> Decoding:
     """Return the beam search with the lowest WER."""
-    weights = LM_WEIGHTS if lm is not None else (0.0,)
+    weights = LM_WEIGHTS if lm is not None else (Decoding().lm_weight,)  # unused
     tried = [
         Decoding(decoder="beam", lm=lm, lm_weight=weight, word_score=score)
         for weight, score in product(weights, WORD_SCORES)

@@ -109,6 +109,8 @@ def test_a_dry_run_fails_as_the_run_would(dry, tmp_path):
     fixed = ("participation.sampling=fixed", "participation.population=7")
     assert "fewer users than participation.population=7" in dry("federated", *fixed).error
     assert "data.train is required" in dry("central", given={}).error
+    train = {"train": dry.data["train"]}
+    assert "counts evaluations on dev" in dry("central", "central.patience=2", given=train).error
     own = command_line("federated", tmp_path / "run", {}, ("users.dev_speakers=2", "users.test_speakers=2"), 1)
     assert "sotto data prepare preset tiny" in error_line(run([*own, "--dry-run"]))
 

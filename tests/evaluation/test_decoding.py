@@ -164,6 +164,8 @@ def test_evaluation_by_beam_search_says_how_it_decoded(model, make_store, tmp_pa
     ("options", "says"),
     [
         (["--lm", "lm.arpa"], "needs --decoder beam"),
+        (["--beam", "10"], "--beam changes nothing without --decoder beam"),
+        (["--decoder", "beam", "--lm-weight", "2"], "--lm-weight changes nothing without --lm"),
         (["--decoder", "bean"], "'bean' is not one of 'greedy', 'beam'"),
         (["--decoder", "beam", "--lm", "absent.arpa"], "There is no language model at absent.arpa"),
         (["--decoder", "beam", "--lm", "words.txt"], "is no language model"),

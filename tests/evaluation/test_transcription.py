@@ -139,6 +139,26 @@ def test_a_damaged_model_is_an_error(recogniser, tmp_path, sotto):
     outcome = sotto("transcribe", tmp_path, tmp_path / "a.wav", "--json")
     assert (outcome.code, outcome.stdout) == (1, "")
     assert "not finite" in outcome.error
+    exported = sotto("export", tmp_path, "--to", "onnx", "--out", tmp_path / "model.onnx")
+    assert "not finite" in exported.error
+    assert not (tmp_path / "model.onnx").exists()
+
+
+def test_a_truncated_file_is_transcribed_with_a_line_that_says_so(model, tmp_path, sotto):
+    whole, cut = (write_audio(tmp_path / name, 2.0) for name in ("whole.wav", "cut.wav"))
+    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    outcome = sotto("transcribe", model, whole, cut, "--json", "--workers", 1)
+    assert [line for line in outcome.stderr.splitlines() if "truncated" in line] == [
+        f"{cut}: truncated audio: 1.00 s where 2.00 s are announced. The transcript ends where the file does."
+    ]
+    assert [one["seconds"] for one in outcome.document] == pytest.approx([2.0, 1.0], abs=0.01)
+
+
+def test_audio_without_a_whole_frame_has_no_words_and_no_warnings(model, tmp_path, sotto):
+    soundfile.write(tmp_path / "short.wav", np.zeros(10, np.float32), 16_000)
+    outcome = sotto("transcribe", model, tmp_path / "short.wav", "--workers", 1)
+    assert outcome.code == 0
+    assert outcome.stderr == f"{tmp_path / 'short.wav'}: (no speech recognised)\n"
 
 
 def test_subtitles_are_valid():
@@ -147,6 +167,8 @@ def test_subtitles_are_valid():
     vtt = as_document(SPOKEN, TranscriptFormat.VTT)
     assert vtt.startswith("WEBVTT\n\n00:00:00.300 --> 00:00:01.300\nhello there\n\n")
     assert as_document(Transcript("a", 1.0, []), TranscriptFormat.VTT) == "WEBVTT\n"
+    brief = Transcript("a", 0.656, [Word("six", 0.15, 0.4)])
+    assert "00:00:00,150 --> 00:00:00,656" in as_document(brief, TranscriptFormat.SRT)
     many = Transcript("a", 9000.0, [Word("word" * (1 + n % 5), 3600 + 0.5 * n, 3600.4 + 0.5 * n) for n in range(400)])
     times = []
     for cue in as_document(many, TranscriptFormat.SRT).split("\n\n"):
@@ -189,7 +211,11 @@ def test_where_transcripts_are_written(model, tmp_path, sotto):
     assert sotto("transcribe", model, first, second, "--format", "jsonl", "--out", both).code == 0
     assert [json.loads(line)["file"] for line in both.read_text().splitlines()] == [str(first), str(second)]
     assert both.stat().st_mode & 0o777 == 0o600
-    assert "is a document for each file" in sotto("transcribe", model, first, second, "--format", "vtt").error
+    for where in ((), ("--out", tmp_path / "both.vtt")):
+        assert (
+            "is a document for each file" in sotto("transcribe", model, first, second, "--format", "vtt", *where).error
+        )
+    assert not (tmp_path / "both.vtt").exists()
     assert "would be written to" in sotto("transcribe", model, first, first, "--out", f"{tmp_path}/twice/").error
     assert "is one of the recordings" in sotto("transcribe", model, first, "--out", first).error
     assert "contradict" in sotto("transcribe", model, first, "--json", "--format", "srt").error

@@ -96,14 +96,18 @@ def test_private_figures_are_shown_as_on_the_terminal_of_the_training(run, secur
 
 
 def test_watching_goes_on_until_the_run_ends(run, sotto):
+    begun = threading.Event()
+
     def train():
         with only_writer(run):
+            begun.set()
             for last in range(1, 11):
                 write_lines(run, map(central_line, range(1, last + 1)))
                 time.sleep(0.1)
 
     training = threading.Thread(target=train)
     training.start()
+    assert begun.wait(30)  # before it, the run looks like one that was stopped
     outcome = sotto("watch", run, "--json", "--every", "0.1")
     training.join()
     lines = [json.loads(line) for line in outcome.stdout.splitlines()]

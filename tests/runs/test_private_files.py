@@ -139,12 +139,12 @@ def test_a_display_without_times_prints_at_fixed_steps(monkeypatch):
         monkeypatch.setattr(training_display.time, "monotonic", lambda s=seconds, c=clock: s * next(c))
         shown = training_display.TrainingDisplay()
         for step in range(1, 101):
-            shown(Status(step, 100, None, 0.5, "", 1.0, timed=False))
+            shown(Status(step, 100, None, 0.5, "", 1.0, wer_step=4, timed=False))
         shown.close()
     half = len(lines) // 2
     assert lines[:half] == lines[half:]
     assert half == 21
-    assert lines[1] == "step 5 of 100: WER on dev 50.00 %  epsilon 1"
+    assert lines[1] == "step 5 of 100: WER on dev 50.00 % at step 4  epsilon 1"
 
 
 def test_metrics_of_an_earlier_version_are_taken_apart_when_the_run_resumes(folder, tmp_path):

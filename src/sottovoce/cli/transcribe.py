@@ -75,6 +75,7 @@ def transcribe(
     """
     from sottovoce.evaluation.bandwidth_notes import files_note
     from sottovoce.evaluation.file_transcription import Unread, transcribe_files
+    from sottovoce.evaluation.windows import missing_end
 
     form = _form(form, as_json=as_json)
     with contextlib.ExitStack() as closing:
@@ -91,6 +92,9 @@ def transcribe(
                 note(f"error: {result.error.replace(str(source.path), source.name)}")
                 unread += 1
                 continue
+            if missing := missing_end(source.path):
+                detail = missing.removeprefix(f"{source.path.name}: ")
+                note(f"{source.name}: truncated audio: {detail}. The transcript ends where the file does.")
             if not result.words:
                 note(f"{source.name}: (no speech recognised)")
             write(source, replace(result, file=source.name))

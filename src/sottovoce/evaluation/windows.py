@@ -61,7 +61,6 @@ class FilePiece:
     def read(self) -> Iterator[AudioWindow]:
         """Yield the windows; raise DataError of one line where the file is not usable audio."""
         with _faults_of(self.path), _InOrder(self.path) as file:
-            require_whole(file, self.path)
             yield from itertools.islice(_windows(_blocks(file, self), self.first), self.windows)
 
 
@@ -80,6 +79,18 @@ def pieces_of(path: Path) -> list[FilePiece]:
         length = min(PIECE_WINDOWS * _HOP_SECONDS, seconds - first * _HOP_SECONDS)
         pieces.append(FilePiece(path, first, windows, length))
     return pieces
+
+
+def missing_end(path: Path) -> str | None:
+    """Return what a readable file lacks at its end by its own header, in words; None where it is whole."""
+    try:
+        with soundfile.SoundFile(path) as file:
+            require_whole(file, path)
+    except BadAudio as error:
+        return error.detail
+    except (soundfile.SoundFileError, OSError):
+        return None
+    return None
 
 
 def _announced_seconds(path: Path) -> float | None:
