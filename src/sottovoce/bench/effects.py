@@ -1,4 +1,4 @@
-"""The effects that a benchmark looks for, and its figures, as its YAML file has them.
+"""The effects that a benchmark looks for, its figures and its price list, as its YAML file has them.
 
 An effect is a finding of the paper as a number: a weighted sum of the WERs of some rows, positive in the paper's
 direction. {small cohort: 1, large cohort: -1} is positive where large cohorts help; {seed: 0.5, federated: -1,
@@ -113,6 +113,15 @@ class Series(_OnASet):
         return list(dict.fromkeys(map(str, places))) if any(isinstance(place, str) for place in places) else None
 
 
+class PriceList(BaseModel):
+    """The rows whose WER is priced, and those of the recipe that it is priced by (prices.py)."""
+
+    model_config = _STRICT
+
+    curve: tuple[str, ...] = Field(min_length=2, description="rows of one recipe that differ in sigma_dp alone")
+    rows: tuple[str, ...] = Field(min_length=1, description="rows to price, trained on as many users")
+
+
 def require_effects(
     effects: Iterable[Effect], rows: Mapping[str, Collection[str]], shown: Mapping[str, Hashable]
 ) -> None:
@@ -151,6 +160,14 @@ def require_series(figures: Iterable[Series], rows: Mapping[str, Collection[str]
             raise ValueError(f"{what} has a place that is not finite")
         if figure.log and not all(not isinstance(place, str) and place > 0 for place in places):
             raise ValueError(f"{what} has a logarithmic axis and a place that is not a number above 0")
+
+
+def require_prices(prices: PriceList, rows: Mapping[str, Collection[str]]) -> None:
+    """Raise ValueError where a price list needs a row that does not exist, or the same one twice."""
+    named = [*prices.curve, *prices.rows]
+    _require_rows("the price list", named, "test", rows)
+    if twice := sorted({name for name in named if named.count(name) > 1}):
+        raise ValueError(f"the price list names the row {twice[0]!r} twice")
 
 
 def _require_rows(what: str, names: Iterable[str], on: str, rows: Mapping[str, Collection[str]]) -> None:

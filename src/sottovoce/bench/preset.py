@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from sottovoce.bench.effects import Effect, Series, require_effects, require_series
+from sottovoce.bench.effects import Effect, PriceList, Series, require_effects, require_prices, require_series
 from sottovoce.config import Layer, parse_setting, parse_tree
 from sottovoce.data.corpora import AnyCorpus
 from sottovoce.data.joining import Joining
@@ -120,6 +120,7 @@ class Size(BaseModel):
     claims: tuple[RowClaim, ...] = ()
     effects: tuple[Effect, ...] = Field((), description="the paper's findings as contrasts of rows")
     figures: tuple[Series, ...] = Field((), description="figures of rows that form a series")
+    prices: PriceList | None = Field(None, description="what rows' WERs would cost by one recipe")
     paper_claims: str | None = Field(None, description="the table of the paper whose epsilons belong here")
 
     @model_validator(mode="before")
@@ -179,6 +180,8 @@ class Size(BaseModel):
         sets = {row.name: row.also for row in self.rows}
         require_effects(self.effects, sets, {row.name: self._shown_run(row) for row in self.rows})
         require_series(self.figures, sets)
+        if self.prices is not None:
+            require_prices(self.prices, sets)
         return self
 
     def _shown_run(self, row: Row) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from sottovoce.bench.machine_notes import machine_notes
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import Size
+from sottovoce.bench.prices import PRICE_HEADER, price_document, price_note, price_rows, price_table
 from sottovoce.bench.results import RowResult, Simulated
 from sottovoce.bench.verdicts import EffectResult, effect_results, reproduced
 from sottovoce.evaluation.intervals import MeanOverSeeds
@@ -183,6 +184,7 @@ def document(run: BenchRun, results: Sequence[RowResult]) -> dict[str, Any]:
         "rows": [_row_document(size, result) for result in results],
         "effects": [effect_document(effect) for effect in effects],
         "reproduced": reproduced(effects),
+        "prices": [price_document(price) for price in price_rows(size.prices, results)],
         "paper_claims": [asdict(row) for row in printed_claims(size)],
     }
 
@@ -252,6 +254,8 @@ def section(run: BenchRun, results: Sequence[RowResult], command: str) -> str:
     first = f"{run.bench.about} ({run.bench.source}). `{command}`"
     effects = effect_results(run.size.effects, results)
     shown = markdown_table(EFFECT_HEADER, effect_table(effects)) if effects else ""
-    finding = run.bench.stated_finding
-    parts = [first, run.settings_note, markdown(results), more, interval_note(results), shown, finding]
+    prices = price_rows(run.size.prices, results)
+    priced = markdown_table(PRICE_HEADER, price_table(prices)) if prices else ""
+    tables = [markdown(results), more, interval_note(results), shown, price_note(prices), priced]
+    parts = [first, run.settings_note, *tables, run.bench.stated_finding]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"

@@ -163,6 +163,7 @@ def keep_document(run: "BenchRun") -> None:
 
 def print_results(run: "BenchRun", shown: "Sequence[RowResult]") -> None:
     """Print our results beside the paper's."""
+    from sottovoce.bench.prices import PRICE_HEADER, price_note, price_rows, price_table
     from sottovoce.bench.result_tables import (
         EFFECT_HEADER,
         HEADER,
@@ -185,6 +186,9 @@ def print_results(run: "BenchRun", shown: "Sequence[RowResult]") -> None:
     if effects := effect_results(size.effects, shown):
         title = "effects of the paper, in its direction where positive" if bench.in_paper else "effects"
         print_table(title, list(EFFECT_HEADER), effect_table(effects))
+    if prices := price_rows(size.prices, shown):
+        print_table("price list", list(PRICE_HEADER), price_table(prices))
+        note(price_note(prices))
     note("Ours and the paper's WERs are of different models on different data: compare the order of the rows.")
     if explained := epsilon_note(shown):
         note(explained)

@@ -10,6 +10,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sottovoce.bench.effects import Series
 from sottovoce.bench.preset import Size
+from sottovoce.bench.prices import PRICE_HEADER, price_note, price_rows, price_table
 from sottovoce.bench.result_tables import EFFECT_HEADER, effect_table, interval_note
 from sottovoce.bench.results import RowResult
 from sottovoce.bench.verdicts import EffectResult, effect_results
@@ -56,6 +57,9 @@ def effects_section(size: Size, results: Sequence[RowResult], bench: str = "") -
     if effects:
         lines = [[esc(cell) for cell in line] for line in effect_table(effects)]
         elements.append(HtmlTable(list(EFFECT_HEADER), lines, _TABLE_CAPTION))
+    if prices := price_rows(size.prices, results):
+        lines = [[esc(cell) for cell in line] for line in price_table(prices)]
+        elements.append(HtmlTable(list(PRICE_HEADER), lines, esc(price_note(prices))))
     elements += [
         CaptionedFigure(picture, f"{esc(figure.title)}: WER on {esc(figure.on)}. {_SERIES_CAPTION}")
         for place, figure in enumerate(size.figures, 1)
