@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -25,7 +26,8 @@ def less_noise(wers=None):
     """Return the size, and its rows with WERs and with the epsilons that their names or the benchmark say."""
     bench = load_bench("less-noise")
     wers = {**CURVE, **PRICED} if wers is None else wers
-    shown = results(bench, bench.size("mini"), {name: (wer,) * 3 for name, wer in wers.items()})
+    by_seed = {name: wer if isinstance(wer, tuple) else (wer,) * 3 for name, wer in wers.items()}
+    shown = results(bench, bench.size("mini"), by_seed)
     return bench.size("mini"), [_with_epsilon(result) for result in shown]
 
 
@@ -33,6 +35,18 @@ def _with_epsilon(result):
     name = result.row.name
     epsilon = float(name.split()[1]) if name.startswith("epsilon") else 8.0
     return replace(result, runs=[replace(run, epsilon=Epsilons(None, epsilon)) for run in result.runs])
+
+
+def test_the_interval_of_a_price_is_that_of_the_difference():
+    size, shown = less_noise({**CURVE, "dim": (0.35, 0.375, 0.40)})
+    (price,) = price_rows(size.prices, shown)
+    half = price.better_by.half / 100
+    assert half > 0
+    wers, epsilons = sorted(CURVE.values()), (16, 8, 4, 2, 1)
+    for amount, wer in ((price.epsilon.low, 0.375 + half), (price.epsilon.high, 0.375 - half)):
+        assert amount.value == pytest.approx(math.exp(np.interp(wer, wers, np.log(epsilons))), rel=1e-3)
+    assert price.epsilon.low.value < price.epsilon.value.value < price.epsilon.high.value
+    assert price.users.low.value < price.users.value.value < price.users.high.value
 
 
 def test_a_price_lies_between_the_rows_of_the_curve():
