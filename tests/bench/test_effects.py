@@ -164,9 +164,13 @@ def test_a_summary_of_what_has_not_run(tmp_path):
     found = summarise(lambda name: BenchRun.choose(name, seeds=3, out=tmp_path), "mini")
     assert [one.name for one in found] == bench_names()
     assert {one.reproduced for one in found} <= {"not run", "no effects stated"}
-    assert counts_line(found).startswith(f"{len(bench_names())} benchmarks. Reproduced in miniature: not run: ")
+    line = counts_line(found)
+    assert line == (
+        "22 benchmarks of the paper's results. Reproduced in miniature: not run: 22. "
+        "Beyond the paper, 3 benchmarks: not run: 3."
+    )
     assert len(summary_table(found)) >= 23
     paper = summarise(lambda name: BenchRun.choose(name, size="paper", out=tmp_path), "paper")
-    assert ". Reproduced at the paper's size: not run: " in counts_line(paper)
+    assert " Reproduced at the paper's size: not run: " in counts_line(paper)
     assert summary_document(found)["benchmarks"]["demo"]["reproduced"] == "not run"
     assert "| not run | - |" in summary_section(found, "sotto bench summary")

@@ -11,7 +11,7 @@ from sottovoce.bench.prices import PRICE_HEADER, price_document, price_note, pri
 from sottovoce.bench.results import RowResult, Simulated
 from sottovoce.bench.verdicts import EffectResult, effect_results, reproduced
 from sottovoce.evaluation.intervals import MeanOverSeeds
-from sottovoce.privacy.accounting import rounded_up, short_exponents
+from sottovoce.privacy.accounting import rounded_up, short_exponents, short_number
 from sottovoce.privacy.epsilons import PROTECTS_NOBODY
 from sottovoce.privacy.paper import PaperRow, paper_rows
 from sottovoce.runs.documents import ClaimedEpsilon
@@ -161,10 +161,11 @@ def epsilon_note(results: Iterable[RowResult]) -> str:
         return ""
     secure = all(result.config.randomness.source == "secure" for result in private)
     noise = "cohorts and noise are secure: it was spent" if secure else "the noise is seeded: a simulation"
+    deltas = sorted({result.config.privacy.target_delta for result in private})
     return (
-        "Epsilon is for all audio of one user, at privacy.target_delta (1e-9 unless set), of each seed alone, beyond "
-        f"what the seed model reveals; {noise}. An epsilon above {PROTECTS_NOBODY:g} protects nobody. Claimed: the "
-        "same noise at other sizes, at which nothing was trained."
+        f"Epsilon is for all audio of one user, at delta {' or '.join(map(short_number, deltas))}, of one model alone, "
+        f"beyond what its seed model reveals; {noise}. An epsilon above {PROTECTS_NOBODY:g} protects nobody. Claimed: "
+        "the same noise at other sizes, at which nothing was trained."
     )
 
 

@@ -1,5 +1,6 @@
 """All benchmarks in one table: every effect with ours, its interval, the paper's and the verdict."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,14 @@ from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import SizeName, bench_names, load_bench
 from sottovoce.bench.result_tables import effect_cells, effect_document, markdown_table
 from sottovoce.bench.results import RowResult, collect
-from sottovoce.bench.verdicts import RULE, EffectResult, Reproduced, effect_results, reproduced
+from sottovoce.bench.verdicts import RULE, EffectResult, Reproduced, Verdict, effect_results, reproduced
 
-OVERVIEW_HEADER = ("benchmark", "result of the paper", "in the paper", "reproduced", "effects that agree")
+OVERVIEW_HEADER = ("benchmark", "result of the paper", "in the paper", "reproduced", "effects")
 _AT: dict[SizeName, str] = {"mini": "in miniature", "paper": "at the paper's size"}
+_CHANCE = (
+    "Benchmarks share rows, so the same runs may decide several effects; and an interval of 95 % misses the truth once "
+    "in twenty, so a few of so many verdicts are wrong by chance:"
+)
 HEADER = ("benchmark", "reproduced", "effect", "seeds", "ours", "on", "paper", "verdict")
 
 
@@ -67,16 +72,18 @@ def _summary(run: BenchRun, results: Sequence[RowResult]) -> BenchSummary:
 def overview_table(summaries: Iterable[BenchSummary]) -> list[list[str]]:
     """Return the rows of a table with the columns of OVERVIEW_HEADER: one for each benchmark."""
     return [
-        [one.name, one.run.bench.about, one.run.bench.source, one.reproduced, _agreeing(one.effects)]
-        for one in summaries
+        [one.name, one.run.bench.about, one.run.bench.source, one.reproduced, _tally(one.effects)] for one in summaries
     ]
 
 
-def _agreeing(effects: Sequence[EffectResult]) -> str:
-    agreeing, waiting = (sum(effect.verdict == verdict for effect in effects) for verdict in ("agrees", "not run"))
-    if waiting == len(effects):
+def _tally(effects: Sequence[EffectResult]) -> str:
+    """Return how many effects agree, disagree and have not run; of all others their verdict is that it cannot tell."""
+    counted = Counter(effect.verdict for effect in effects)
+    if counted["not run"] == len(effects):
         return "-"
-    return f"{agreeing} of {len(effects)}" + (f", {waiting} not run" if waiting else "")
+    words: dict[Verdict, str] = {"disagrees": "disagree", "not run": "not run"}
+    others = [f"{word}: {counted[verdict]}" for verdict, word in words.items() if counted[verdict]]
+    return "; ".join([f"agree: {counted['agrees']} of {len(effects)}", *others])
 
 
 def summary_table(summaries: Iterable[BenchSummary]) -> list[list[str]]:
@@ -95,12 +102,18 @@ def _effect_cells(effect: EffectResult) -> list[str]:
 
 
 def counts_line(summaries: Sequence[BenchSummary]) -> str:
-    """Return how many benchmarks are reproduced, in one sentence."""
-    kinds: tuple[Reproduced, ...] = ("yes", "in part", "no", "cannot tell", "not run", "no effects stated")
-    counted = {kind: sum(one.reproduced == kind for one in summaries) for kind in kinds}
-    shown = ", ".join(f"{kind}: {count}" for kind, count in counted.items() if count)
+    """Return how many benchmarks are reproduced: those of the paper, and apart from them those that go beyond it."""
     at = " and ".join(dict.fromkeys(_AT[one.run.size_name] for one in summaries))
-    return f"{len(summaries)} benchmarks. Reproduced {at}: {shown}."
+    own = [one for one in summaries if not one.run.bench.in_paper]
+    ours = f" Beyond the paper, {len(own)} benchmarks: {_counts(own)}." if own else ""
+    of_paper = [one for one in summaries if one.run.bench.in_paper]
+    return f"{len(of_paper)} benchmarks of the paper's results. Reproduced {at}: {_counts(of_paper)}.{ours}"
+
+
+def _counts(summaries: Sequence[BenchSummary]) -> str:
+    kinds: tuple[Reproduced, ...] = ("yes", "in part", "no", "cannot tell", "not run", "no effects stated")
+    counted = Counter(one.reproduced for one in summaries)
+    return ", ".join(f"{kind}: {counted[kind]}" for kind in kinds if counted[kind])
 
 
 def summary_document(summaries: Iterable[BenchSummary]) -> dict[str, Any]:
@@ -124,7 +137,7 @@ def summary_section(summaries: Sequence[BenchSummary], command: str) -> str:
     parts = [
         f"{counts_line(summaries)} {RULE} `{command}`",
         markdown_table(OVERVIEW_HEADER, overview_table(summaries)),
-        "Every effect of the benchmarks that have run:" if ran else "",
+        f"Every effect of the benchmarks that have run. {_CHANCE}" if ran else "",
         markdown_table(HEADER, summary_table(ran)) if ran else "",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -43,10 +43,12 @@ def show_all(chosen: "Sequence[BenchRun]", results: Path | None, report: Path | 
 
 def write_results(run: "BenchRun", shown: "Sequence[RowResult]", results: Path, command: str) -> None:
     """Write the tables and notes of a benchmark into their section of a Markdown file."""
-    from sottovoce.bench.result_tables import section
+    from sottovoce.bench.result_tables import epsilon_note, section
     from sottovoce.reports.markdown import write_section
 
-    write_section(results, section_name(run), section(run, shown, command), run.size.notes)
+    explained = epsilon_note(shown)
+    notes = [*([explained] if explained else []), *run.size.notes]
+    write_section(results, section_name(run), section(run, shown, command), notes)
     note(f"The table of {run.name} is in {results}.")
 
 

@@ -8,7 +8,7 @@ from sottovoce.errors import DataError
 from sottovoce.files import written_whole
 from sottovoce.reading import read_bounded
 
-_ABOVE = "Notes further up the page that are not repeated here hold, too."
+_ABOVE = "The notes under earlier tables apply here too."
 
 
 def write_section(path: Path, name: str, text: str, notes: Sequence[str] = ()) -> None:
