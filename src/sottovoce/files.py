@@ -62,7 +62,7 @@ def written_whole(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        sync_folder(path.parent)
+        flush_to_disk(path.parent)
     except OSError as error:
         if error.filename in (None, str(temporary)):  # the temporary name means nothing to the user
             error.filename = str(path)
@@ -176,9 +176,9 @@ def write_json(path: Path, document: Any, *, private: bool = False) -> None:
         file.write(as_json(document))
 
 
-def sync_folder(folder: Path) -> None:
-    """Flush a folder's entries (renames, new files) to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def flush_to_disk(path: Path) -> None:
+    """Wait until a file's content, or a folder's entries (renames, new files), are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -30,10 +30,10 @@ from sottovoce.errors import DataError, PrivacyError
 from sottovoce.files import (
     OWNER_WRITES_FOLDER,
     as_json,
+    flush_to_disk,
     only_writer,
     require_free,
     sha256_of,
-    sync_folder,
     write_json,
     written_whole,
 )
@@ -186,9 +186,9 @@ def _appearing_whole(out: Path) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=parent))
     try:
         yield temporary
-        sync_folder(temporary)
+        flush_to_disk(temporary)
         temporary.chmod(OWNER_WRITES_FOLDER)  # it was private until now
         temporary.rename(out)
-        sync_folder(parent)
+        flush_to_disk(parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -42,7 +42,7 @@ from sottovoce.data.store_files import read_table
 from sottovoce.data.text import TokenSet
 from sottovoce.errors import DataError
 from sottovoce.features import logmel
-from sottovoce.files import sha256_of, sync_folder, write_json, written_whole
+from sottovoce.files import flush_to_disk, sha256_of, write_json, written_whole
 from sottovoce.reading import read_bounded
 from sottovoce.version import VERSION
 
@@ -188,7 +188,7 @@ def publish(folder: Path, out: Path) -> Store:
     Store.open(folder)
     require_new(out)
     folder.rename(out)
-    sync_folder(out.absolute().parent)
+    flush_to_disk(out.absolute().parent)
     for name in (JOURNAL, REQUEST):
         (out / name).unlink(missing_ok=True)
     return Store.open(out)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.errors import PrivacyError
-from sottovoce.files import naming, open_shared, sync_folder
+from sottovoce.files import flush_to_disk, naming, open_shared
 from sottovoce.reading import parse_json
 
 START = "0" * 64  # what the first line names as the line before it
@@ -39,7 +39,7 @@ def append(path: Path, mark: Mark, document: Mapping[str, Any]) -> Mark:
         file.flush()
         os.fsync(file.fileno())
     if created:
-        sync_folder(path.parent)
+        flush_to_disk(path.parent)
     return Mark(mark.lines + 1, _hash(text))
 
 

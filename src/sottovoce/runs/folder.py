@@ -31,7 +31,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 
 from sottovoce.errors import ConfigError, DataError
-from sottovoce.files import OWNER_WRITES_FOLDER, keep_private, make_folder, sha256_of, sync_folder, written_whole
+from sottovoce.files import OWNER_WRITES_FOLDER, flush_to_disk, keep_private, make_folder, sha256_of, written_whole
 from sottovoce.model.model_file import MODEL_FILE
 from sottovoce.open_union import unknown_kind
 from sottovoce.privacy.epsilons import Epsilons
@@ -230,7 +230,7 @@ class Run:
                 file.write(save({key: vector.cpu() for key, vector in noise.items()}))
         checkpoint_of(sha256_of(temporary / MODEL_FILE), sha256_of(temporary / STATE_FILE)).write(temporary)
         temporary.rename(folder)
-        sync_folder(folder.parent)
+        flush_to_disk(folder.parent)
         if best:  # first: after a kill in between, the steps since the last checkpoint are repeated, and this too
             self._link(BEST, name)
         self._link(LAST, name)
@@ -253,7 +253,7 @@ class Run:
         temporary = self.path / f".{link}.{secrets.token_hex(16)}.tmp"
         temporary.symlink_to(Path(CHECKPOINTS) / name)
         temporary.replace(self.path / link)
-        sync_folder(self.path)
+        flush_to_disk(self.path)
 
     def _remove_others(self) -> None:
         kept = {(self.path / link).readlink() for link in (LAST, BEST) if (self.path / link).is_symlink()}

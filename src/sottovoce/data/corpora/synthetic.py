@@ -12,10 +12,10 @@ on the other speakers. A speaker's folder is complete or absent.
 import functools
 import importlib.metadata
 import io
-import os
+import itertools
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +34,7 @@ from sottovoce.data.corpora.speech_engine import SpeechEngine, loader_folder
 from sottovoce.data.corpora.voices import Conditions, Domain, Language, Speaker, UtteranceCounts, draw_speaker
 from sottovoce.errors import DataError
 from sottovoce.features.logmel import SAMPLE_RATE_HZ
-from sottovoce.files import make_folder, only_writer, sync_folder, write_json, written_whole
+from sottovoce.files import flush_to_disk, make_folder, only_writer, write_json, written_whole
 from sottovoce.processes import map_ordered
 from sottovoce.randomness import stream
 from sottovoce.reading import parse_json, read_bounded
@@ -49,6 +49,7 @@ INDEX_FILE = "index.tsv"
 
 _PAUSE_SECONDS = (0.1, 0.3)  # of silence before and after the sentence
 _SECONDS_PER_WORD = 0.33
+_SPEAKERS_TOGETHER = 16  # made by a worker in one go, at most
 # Seconds of speech that one core generates, with their features, in a second.
 _SPEED: dict[Domain, float] = {"clean": 190.0, "noisy": 115.0}
 _AUDIO_BYTES_PER_SECOND = 20_000
@@ -202,12 +203,15 @@ def generate(options: Synthetic, folder: Path, workers: int, on_speaker: Callabl
     with only_writer(audio):
         _remove_temporaries(audio, folder)
         _begin(options, audio)
-        tasks = (_SpeakerTask(options, speaker, audio) for speaker in speakers_of(options))
+        tasks = [_SpeakerTask(options, speaker, audio) for speaker in speakers_of(options)]
+        together = max(1, min(_SPEAKERS_TOGETHER, len(tasks) // (4 * workers)))  # few enough to keep all workers busy
+        groups = (tasks[first : first + together] for first in range(0, len(tasks), together))
         index = folder / INDEX_FILE
         try:
             with written_whole(index) as file:
                 file.write(_line(COLUMNS))
-                for done, rows in enumerate(map_ordered(_make_speaker, tasks, workers), start=1):
+                made = itertools.chain.from_iterable(map_ordered(_make_speakers, groups, workers))
+                for done, rows in enumerate(made, start=1):
                     file.writelines(map(_line, rows))
                     on_speaker(done, options.speakers)
         finally:
@@ -282,18 +286,26 @@ class _SpeakerTask:
         ]
 
 
-def _make_speaker(task: _SpeakerTask) -> list[list[str]]:
-    """Generate a speaker's folder unless it exists, and return its rows of the index."""
-    folder, sentences = task.audio / task.speaker.name, task.sentences()
-    if folder.exists():
-        for name in task.files():
-            _require_audio(folder / name)
-        return task.rows(sentences)
-    with _folder_whole(folder) as temporary:
-        for number, (name, spoken) in enumerate(zip(task.files(), _speak(task.speaker, sentences), strict=True)):
-            rng = stream(task.options.seed, "synthetic-recording", task.speaker.name, number)
-            _write_flac(temporary / name, _recorded(spoken, task.speaker.recording, rng))
-    return task.rows(sentences)
+def _make_speakers(tasks: Sequence[_SpeakerTask]) -> list[list[list[str]]]:
+    """Generate the folders of some speakers unless they exist, and return the rows of each in the index.
+
+    A thread waits for the disk while the next speaker speaks: waiting takes as long as making the audio.
+    """
+    rows, kept = [], []
+    with ThreadPoolExecutor(1) as disk:
+        for task in tasks:
+            sentences, folder = task.sentences(), task.audio / task.speaker.name
+            rows.append(task.rows(sentences))
+            if folder.exists():
+                for name in task.files():
+                    _require_audio(folder / name)
+            else:
+                kept.append(disk.submit(_keep, _write_speaker(task, sentences), folder))
+        for future in kept:
+            future.result()
+    if kept:
+        flush_to_disk(tasks[0].audio)
+    return rows
 
 
 def _require_audio(path: Path) -> None:
@@ -303,16 +315,27 @@ def _require_audio(path: Path) -> None:
         raise DataError(f"{path} is missing or damaged. Remove {path.parent} to have it made again.") from None
 
 
-@contextmanager
-def _folder_whole(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that gets its final name only when it is complete and on disk."""
-    temporary = folder.with_name(f".{folder.name}.tmp")
+def _write_speaker(task: _SpeakerTask, sentences: list[str]) -> Path:
+    """Return a temporary folder with a speaker's audio, which may not be on disk yet."""
+    temporary = task.audio / f".{task.speaker.name}.tmp"
     temporary.mkdir()
     try:
-        yield temporary
-        sync_folder(temporary)
+        for number, (name, spoken) in enumerate(zip(task.files(), _speak(task.speaker, sentences), strict=True)):
+            rng = stream(task.options.seed, "synthetic-recording", task.speaker.name, number)
+            _write_flac(temporary / name, _recorded(spoken, task.speaker.recording, rng))
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return temporary
+
+
+def _keep(temporary: Path, folder: Path) -> None:
+    """Give a temporary folder its final name, once it is complete on disk."""
+    try:
+        for path in sorted(temporary.iterdir()):
+            flush_to_disk(path)
+        flush_to_disk(temporary)
         temporary.rename(folder)
-        sync_folder(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -341,10 +364,7 @@ def _recorded(spoken: npt.NDArray[np.float32], recording: Recording, rng: np.ran
 def _write_flac(path: Path, samples: npt.NDArray[np.int16]) -> None:
     encoded = io.BytesIO()  # libsndfile would swallow an error of the disk
     soundfile.write(encoded, samples, SAMPLE_RATE_HZ, format="FLAC", subtype="PCM_16")
-    with path.open("wb") as file:
-        file.write(encoded.getvalue())
-        file.flush()
-        os.fsync(file.fileno())
+    path.write_bytes(encoded.getvalue())
 
 
 def _loader_version() -> str:
