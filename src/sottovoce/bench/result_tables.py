@@ -67,12 +67,16 @@ def effect_value(effect: EffectResult) -> str:
     if ours is None:
         return "-"
     if effect.effect.scale == "times":
-        between = "" if ours.interval is None else " ({:.2g} to {:.2g})".format(*ours.interval)
-        return f"{ours.value:.2g} times{between}"
+        between = "" if ours.interval is None else " ({} to {})".format(*map(_ratio, ours.interval))
+        return f"{_ratio(ours.value)} times{between}"
     if effect.effect.scale == "points":
         return points(ours)
     ends = "" if ours.interval is None else " ({:.0f} to {:.0f})".format(*ours.interval)
     return f"{ours.value:+.0f} %{ends}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.2g}"  # not 1.3e+02
 
 
 def points(estimate: MeanOverSeeds) -> str:
