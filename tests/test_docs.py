@@ -1,5 +1,6 @@
 """What the documentation names exists: modules, functions, configuration keys, files, commands and their options."""
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -110,3 +111,12 @@ def test_every_link_between_pages_leads_somewhere(page):
         path, _, _ = target.partition("#")
         if path and "://" not in path:
             assert (page.parent / path).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_headings_skip_no_level(page):
+    # `make docs` refuses such a page, and nobody runs that every day.
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", text, flags=re.MULTILINE)]
+    assert levels[0] == 1
+    assert [after for before, after in itertools.pairwise(levels) if after > before + 1] == []
