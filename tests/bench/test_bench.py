@@ -425,6 +425,10 @@ def test_documents_of_several_machines_are_read_as_one(out, preset, tmp_path):
     assert [[run.seed for run in row.runs] for row in joined.rows] == [[0, 1]] * 3
     shown = json.loads(sotto("bench", "show", preset, "--from", tmp_path, "--seeds", "2", "--json").stdout)
     assert shown["rows"][0]["ours"]["dev"]["over"] == "speakers and seeds"
+    page = tmp_path / "page.html"
+    assert sotto("bench", "show", preset, "--from", tmp_path, "--seeds", "2", "--report", page).returncode == 0
+    assert "wer-by-row" in page.read_text()
+    assert {one.suffix for one in (tmp_path / "page_files").iterdir()} == {".png", ".csv"}
     for key, said in (("code", "algorithm"), ("described", "preset"), ("content", "set of data")):
         other = with_seed(document, 2)
         other["rows"][1] |= {key: "another", "content": "another"}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +60,17 @@ def summarise(
     for name in bench_names():
         if size in load_bench(name).sizes:
             run = choose(name)
-            results = collect(run) if published is None else published.results(run, say)
-            summaries.append(_summary(run, results))
+            if published is None:
+                summaries.append(_summary(run, collect(run)))
+            else:
+                results = published.results(run, say)
+                summaries.append(_summary(replace(run, seeds=range(_most_seeds(results, len(run.seeds)))), results))
     return summaries
+
+
+def _most_seeds(results: Iterable[RowResult], asked: int) -> int:
+    """Return how many seeds the results have, at most as many as asked for; where nothing has run, one."""
+    return min(asked, max((run.seed + 1 for result in results for run in result.runs), default=1))
 
 
 def _summary(run: BenchRun, results: Sequence[RowResult]) -> BenchSummary:
@@ -111,7 +119,7 @@ def counts_line(summaries: Sequence[BenchSummary]) -> str:
 
 
 def _counts(summaries: Sequence[BenchSummary]) -> str:
-    kinds: tuple[Reproduced, ...] = ("yes", "in part", "no", "cannot tell", "not run", "no effects stated")
+    kinds: tuple[Reproduced, ...] = ("yes", "no", "cannot tell", "not run", "no effects stated")
     counted = Counter(one.reproduced for one in summaries)
     return ", ".join(f"{kind}: {counted[kind]}" for kind in kinds if counted[kind])
 

@@ -20,12 +20,12 @@ from sottovoce.bench.results import RowResult
 from sottovoce.evaluation.intervals import MeanOverSeeds, estimate, over_seeds_alone
 
 Verdict = Literal["agrees", "disagrees", "cannot tell", "one seed", "not run"]
-Reproduced = Literal["yes", "no", "in part", "cannot tell", "not run", "no effects stated"]
+Reproduced = Literal["yes", "no", "cannot tell", "not run", "no effects stated"]
 
 _POSITIVE = (0.0, math.inf)
 RULE = (
-    "Reproduced: yes, if every effect agrees; in part, if some do; no, if none agrees and one disagrees; "
-    "else cannot tell. One seed decides nothing."
+    "Reproduced: what the first effect of a benchmark says, which is the paper's main finding there: yes, if it agrees; "
+    "no, if it disagrees; else cannot tell. One seed decides nothing."
 )
 
 
@@ -113,11 +113,7 @@ def _ratios(effect: Effect, rows: dict[str, RowResult]) -> dict[int, float]:
 
 def reproduced(effects: Sequence[EffectResult]) -> Reproduced:
     """Return whether a benchmark shows the paper's result, by RULE."""
-    verdicts = [effect.verdict for effect in effects]
-    if not verdicts:
+    if not effects:
         return "no effects stated"
-    if set(verdicts) == {"not run"}:
-        return "not run"
-    if "agrees" in verdicts:
-        return "yes" if set(verdicts) == {"agrees"} else "in part"
-    return "no" if "disagrees" in verdicts else "cannot tell"
+    words: dict[Verdict, Reproduced] = {"agrees": "yes", "disagrees": "no", "not run": "not run"}
+    return words.get(effects[0].verdict, "cannot tell")

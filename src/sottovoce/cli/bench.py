@@ -18,6 +18,7 @@ from sottovoce.cli.bench_results import (
     summary_name,
     unreadable_corpora,
     write_bench_page,
+    write_documents_page,
     write_summary,
 )
 from sottovoce.cli.console import ProgressDisplay, note, print_json, print_table
@@ -269,6 +270,8 @@ def show(
     Example: sotto bench show dp-results --size paper
 
     Example: sotto bench show demo real-speech --seeds 3 --report both.html
+
+    Example: sotto bench show dp-results --from docs/results --seeds 3 --report effects.html
     """
     from sottovoce.bench.document_folder import DocumentFolder
     from sottovoce.bench.result_tables import document
@@ -276,8 +279,6 @@ def show(
 
     if rows is not None and len(names) > 1:
         raise ConfigError("--rows are rows of one benchmark: give one NAME, or leave out --rows.")
-    if report is not None and documents is not None:
-        raise ConfigError("--report needs the runs: leave out --from, or leave out --report.")
     require_places(None, "", report)
     choice = Choice(size, seeds, out, corpora, tuple(settings or ()))
     published = None if documents is None else DocumentFolder(documents)
@@ -292,7 +293,7 @@ def show(
         if not as_json:
             print_results(chosen, shown)
     if report is not None:
-        write_bench_page(tables, report)
+        (write_bench_page if published is None else write_documents_page)(tables, report)
     if as_json:
         shown_as = {chosen.name: document(chosen, shown) for chosen, shown in tables}
         print_json(shown_as if len(tables) > 1 else next(iter(shown_as.values())))
@@ -339,7 +340,15 @@ def export(
 @app.command()
 def summary(
     size: SizeOption = "mini",
-    seeds: SeedsOfRows = 3,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds",
+            min=1,
+            max=MOST_SEEDS,
+            help="Count this many seeds of every row; default: 3, or with --from all that the documents have.",
+        ),
+    ] = None,
     out: Out = RESULTS,
     corpora: Corpora = CORPORA,
     documents: From = None,
@@ -356,6 +365,8 @@ def summary(
     from sottovoce.bench.verdicts import RULE
 
     require_places(results, summary_name(size), None)
+    if seeds is None:
+        seeds = 3 if documents is None else MOST_SEEDS
     found = summarise(Choice(size, seeds, out, corpora).of, size, documents, note)
     if as_json:
         print_json(summary_document(found))

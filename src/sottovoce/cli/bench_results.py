@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sottovoce.bench.preset import Size, SizeName
     from sottovoce.bench.results import RowResult
     from sottovoce.bench.summary import BenchSummary
+    from sottovoce.reports.drawing import Section
     from sottovoce.runs.documents import BenchRow
 
 DOCUMENTS = "results"  # below --out: the documents of the benchmarks that have run
@@ -69,21 +70,46 @@ def write_bench_page(tables: "Sequence[tuple[BenchRun, Sequence[RowResult]]]", r
     """Write one page about the runs of one or several benchmarks; nothing is written into the runs."""
     from sottovoce.bench.results import rows_of_runs
     from sottovoce.reports.page import report as write_report
-    from sottovoce.reports.sections.effect_figures import effects_section
 
     rows: dict[Path, list[BenchRow]] = {}
     for run, _ in tables:
         for folder, row in rows_of_runs(run).items():
             rows.setdefault(folder, []).append(row)
-    names = ", ".join(run.name for run, _ in tables)
     if not rows:
-        raise DataError(f"No row of {names} has run, so there is no page to write. Run it first: sotto bench run.")
+        raise DataError(f"No row of {_names(tables)} has run, so there is no page to write. Run it first: sotto bench run.")
     several = len(tables) > 1
-    title = f"{len(tables)} benchmarks: {names}" if several else f"{names}: {tables[0][0].bench.about}"
     lead = [f"{run.name}: {run.size.note}" if several and run.size.note else run.size.note for run, _ in tables]
-    sections = [effects_section(run.size, shown, run.name if several else "") for run, shown in tables]
-    write_report(list(rows), report, title=title, lead=lead, sections=sections, rows=rows)
+    write_report(list(rows), report, title=_title(tables), lead=lead, sections=_effects_sections(tables), rows=rows)
     note(f"The page is {report}.")
+
+
+def write_documents_page(tables: "Sequence[tuple[BenchRun, Sequence[RowResult]]]", report: Path) -> None:
+    """Write one page about published documents: what they hold, without what only the runs have."""
+    from sottovoce.reports.page import DrawnPage, write_page
+
+    if not any(row.runs for _, shown in tables for row in shown):
+        raise DataError(f"The documents have no row of {_names(tables)}, so there is no page to write.")
+    opening = (
+        "Made from published documents: word errors, epsilons and mean norms. The curves of training and the ledgers "
+        "are on pages that are made from the runs."
+    )
+    write_page(DrawnPage(_title(tables), opening, tuple(_effects_sections(tables)), ()), report)
+    note(f"The page is {report}.")
+
+
+def _names(tables: "Sequence[tuple[BenchRun, Sequence[RowResult]]]") -> str:
+    return ", ".join(run.name for run, _ in tables)
+
+
+def _title(tables: "Sequence[tuple[BenchRun, Sequence[RowResult]]]") -> str:
+    several = len(tables) > 1
+    return f"{len(tables)} benchmarks: {_names(tables)}" if several else f"{_names(tables)}: {tables[0][0].bench.about}"
+
+
+def _effects_sections(tables: "Sequence[tuple[BenchRun, Sequence[RowResult]]]") -> "list[Section]":
+    from sottovoce.reports.sections.effect_figures import effects_section
+
+    return [effects_section(run.size, shown, run.name if len(tables) > 1 else "") for run, shown in tables]
 
 
 def section_name(run: "BenchRun") -> str:

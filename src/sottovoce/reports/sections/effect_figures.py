@@ -181,7 +181,9 @@ def _series(figure: Series, results: Sequence[RowResult], name: str) -> Picture 
 
     def draw(axes: Axes) -> None:
         for index, line in enumerate(figure.lines.values()):
-            places = {row: _place(place, categories) for row, place in line.items() if row in rows}
+            # Points of one category stand side by side, so that their intervals can be told apart.
+            aside = 0 if categories is None else 0.12 * (index - (len(figure.lines) - 1) / 2)
+            places = {row: _place(place, categories) + aside for row, place in line.items() if row in rows}
             drawn = {rows[row]: x for row, x in places.items()}
             _draw_line(axes, figure.on, drawn, COLOURS[index % len(COLOURS)], joined=categories is None)
         if categories is not None:
