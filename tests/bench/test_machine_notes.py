@@ -42,4 +42,4 @@ def test_rows_from_two_trainings_of_one_seed_model_are_noted():
     rows = [row(name, base=digest * 32) for name, digest in (("a", "11"), ("b", "22"), ("c", "11"))]
     notes = machine_notes(rows)
     assert "different trainings of the seed model seed-key" in notes[0]
-    assert notes[1:] == [f"From the model {'1' * 12}: a, c", f"From the model {'2' * 12}: b"]
+    assert notes[1:] == [f"From the model {'1' * 12}: a; c", f"From the model {'2' * 12}: b"]
