@@ -76,7 +76,7 @@ def effect_value(effect: EffectResult) -> str:
 
 
 def _ratio(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.2g}"  # not 1.3e+02
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"  # not 1.3e+02
 
 
 def points(estimate: MeanOverSeeds) -> str:
