@@ -56,7 +56,7 @@ def found(*ratios, effect=DOMINATE):
 def test_a_ratio_of_norms_is_decided_over_seeds():
     agrees = found(6.0, 7.0, 8.0)
     assert agrees.words == "agrees"
-    assert effect_cells(agrees) == ["7 times (4.95 to 9.9)", "norms", "-", "agrees"]
+    assert effect_cells(agrees) == ["6.95 times (4.86 to 9.94)", "norms", "-", "agrees"]
     assert effect_document(agrees)["ours"]["over"] == "seeds"
     assert found(0.2, 0.25, 0.3).words == "disagrees"
     assert found(0.9, 1.5).words == "cannot tell at this size"
