@@ -9,7 +9,7 @@ figures see no difference.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,8 @@ from sottovoce.privacy.target_delta import require_small_delta
 from sottovoce.runs.documents import BenchRow, ClaimedEpsilon, Evaluation, RunConfig, TrainingKind
 from sottovoce.runs.folder import Run
 from sottovoce.runs.machine import Machine, machines_of
+
+_LONGEST_GAP = 5  # seeds in a row that have not run
 
 
 @dataclass(frozen=True)
@@ -154,11 +156,23 @@ def collect(run: BenchRun) -> list[RowResult]:
 
 
 def seeds_that_ran(run: BenchRun) -> list[int]:
-    """Return the seeds, from 0 on without a gap, with which a row of the benchmark has run, asked for or not."""
+    """Return the seeds with which a row of the benchmark has run, asked for or not.
+
+    Seeds that were trained elsewhere leave gaps; the search ends after a few seeds without a run.
+    """
     seeds: list[int] = []
-    while any(job.shown and is_done(job) for job in replace(run, rows=run.size.rows, seeds=[len(seeds)]).jobs()):
-        seeds.append(len(seeds))
+    while (seed := next(filter(partial(_has_run, run), _next_seeds(seeds)), None)) is not None:
+        seeds.append(seed)
     return seeds
+
+
+def _next_seeds(seeds: Sequence[int]) -> range:
+    first = seeds[-1] + 1 if seeds else 0
+    return range(first, first + _LONGEST_GAP)
+
+
+def _has_run(run: BenchRun, seed: int) -> bool:
+    return any(job.shown and is_done(job) for job in replace(run, rows=run.size.rows, seeds=[seed]).jobs())
 
 
 def _finished(jobs: Iterable[Job], row: Row) -> list[Job]:
