@@ -3,7 +3,7 @@
 import pytest
 
 from sottovoce.errors import DataError
-from sottovoce.reports.markdown import _ABOVE, sections_of, write_section
+from sottovoce.reports.markdown import sections_of, write_section
 
 
 def test_a_section_is_replaced_and_the_rest_is_kept(tmp_path):
@@ -30,6 +30,7 @@ def test_a_note_that_sections_share_stands_in_the_first_one(tmp_path):
         write_section(path, "two", "second", ["Shared.", "Other."])
         assert path.read_text() == (
             "<!-- begin one -->\nfirst\n\nShared.\n\nOwn.\n<!-- end one -->\n\n"
-            f"<!-- begin two -->\nsecond\n\n{_ABOVE}\n\nOther.\n<!-- end two -->\n"
+            "<!-- begin two -->\nsecond\n\nNotes under earlier tables that apply here too: “Shared.”.\n\n"
+            "Other.\n<!-- end two -->\n"
         )
     assert sections_of(path) == ["one", "two"]

@@ -76,10 +76,10 @@ def write_bench_page(tables: "Sequence[tuple[BenchRun, Sequence[RowResult]]]", r
         for folder, row in rows_of_runs(run).items():
             rows.setdefault(folder, []).append(row)
     if not rows:
-        raise DataError(f"No row of {_names(tables)} has run, so there is no page to write. Run it first: sotto bench run.")
-    several = len(tables) > 1
-    lead = [f"{run.name}: {run.size.note}" if several and run.size.note else run.size.note for run, _ in tables]
-    write_report(list(rows), report, title=_title(tables), lead=lead, sections=_effects_sections(tables), rows=rows)
+        names = _names(tables)
+        raise DataError(f"No row of {names} has run, so there is no page to write. Run it first: sotto bench run.")
+    sections = _effects_sections(tables)
+    write_report(list(rows), report, title=_title(tables), lead=_notes(tables), sections=sections, rows=rows)
     note(f"The page is {report}.")
 
 
@@ -93,12 +93,18 @@ def write_documents_page(tables: "Sequence[tuple[BenchRun, Sequence[RowResult]]]
         "Made from published documents: word errors, epsilons and mean norms. The curves of training and the ledgers "
         "are on pages that are made from the runs."
     )
+    opening = " ".join([opening, *_notes(tables)])
     write_page(DrawnPage(_title(tables), opening, tuple(_effects_sections(tables)), ()), report)
     note(f"The page is {report}.")
 
 
 def _names(tables: "Sequence[tuple[BenchRun, Sequence[RowResult]]]") -> str:
     return ", ".join(run.name for run, _ in tables)
+
+
+def _notes(tables: "Sequence[tuple[BenchRun, Sequence[RowResult]]]") -> list[str]:
+    named = {f"{run.name}: " if len(tables) > 1 else "": run.size.note for run, _ in tables}
+    return [f"{name}{text}" for name, text in named.items() if text]
 
 
 def _title(tables: "Sequence[tuple[BenchRun, Sequence[RowResult]]]") -> str:

@@ -1,4 +1,4 @@
-"""sotto demo: the whole story on synthetic voices, in a quarter of an hour on two cores."""
+"""sotto demo: the whole story on synthetic voices, in 7 to 15 minutes on two cores."""
 
 from pathlib import Path
 from typing import Annotated
@@ -28,8 +28,8 @@ def demo(
 
     Makes a corpus in two domains, trains a seed model on clean speech and a central model on noisy speech as the
     bound, then learns federatedly from speakers of noisy speech: without noise, with noise and global clipping, with
-    noise and per-layer clipping. Prints a table in the paper's form and writes OUT/report.html. A quarter of an hour on
-    two cores, half of it for the seed model. Killed and started again, it resumes.
+    noise and per-layer clipping. Prints a table in the paper's form and writes OUT/report.html. 7 to 15 minutes on two
+    cores, nearly half of it for the seed model. Killed and started again, it resumes.
 
     Example: sotto demo --out runs/demo
     """

@@ -1,14 +1,15 @@
 """Sections of a Markdown file that commands generate, marked by two comments. The rest of the file stays as it is."""
 
 import re
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sottovoce.errors import DataError
 from sottovoce.files import written_whole
 from sottovoce.reading import read_bounded
 
-_ABOVE = "The notes under earlier tables apply here too."
+_BEGINNING = 40  # characters that name a note
 
 
 def write_section(path: Path, name: str, text: str, notes: Sequence[str] = ()) -> None:
@@ -22,11 +23,17 @@ def write_section(path: Path, name: str, text: str, notes: Sequence[str] = ()) -
     head, found, rest = before.partition(begin)
     known = set(head.splitlines())  # a note is one line
     own = [note for note in notes if note not in known]
-    paragraphs = [text.strip(), *([_ABOVE] if len(own) < len(notes) else []), *own]
+    paragraphs = [text.strip(), *_referring(note for note in notes if note in known), *own]
     section = "\n".join([begin, "\n\n".join(paragraphs), end])
     after = f"{head}{section}{rest.partition(end)[2]}" if found else f"{head.rstrip()}\n\n{section}\n".lstrip()
     with written_whole(path) as file:
         file.write(after.encode())
+
+
+def _referring(notes: Iterable[str]) -> list[str]:
+    """Return a sentence that names notes further up by how they begin; nothing without any."""
+    named = "; ".join(f"“{textwrap.shorten(note, _BEGINNING, placeholder=' …')}”" for note in notes)
+    return [f"Notes under earlier tables that apply here too: {named}."] if named else []
 
 
 def has_section(path: Path, name: str) -> bool:
