@@ -25,7 +25,8 @@ Reproduced = Literal["yes", "no", "cannot tell", "not run", "no effects stated"]
 _POSITIVE = (0.0, math.inf)
 RULE = (
     "Reproduced: what the first effect of a benchmark says, which is the main finding there, the paper's or, beyond "
-    "the paper, what was to be shown: yes, if it agrees; no, if it disagrees; else cannot tell. One seed decides nothing."
+    "the paper, what was to be shown: yes, if it agrees; no, if it disagrees; else cannot tell. "
+    "One seed decides nothing."
 )
 
 
