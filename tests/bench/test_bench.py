@@ -385,7 +385,7 @@ def test_corpora_that_are_not_there_are_named(preset, tmp_path):
 def test_every_benchmark_is_listed():
     listed = json.loads(sotto("bench", "list", "--json").stdout)
     assert sorted(listed) == bench_names()
-    assert len(listed) == 25  # the paper's 21 results, the demo, real speech, real epsilons and less noise for them
+    assert len(listed) == 26  # the paper's 21 results, the demo, and four of our own
 
 
 def test_documents_show_what_the_runs_show(out, preset, tmp_path):
