@@ -416,6 +416,12 @@ def with_seed(document, seed):
     return {**document, "rows": rows}
 
 
+def test_seeds_after_those_that_were_trained_elsewhere_are_found(monkeypatch):
+    for ran, wanted in (({3, 4}, [3, 4]), ({0, 1, 4}, [0, 1, 4]), (set(), [])):
+        monkeypatch.setattr("sottovoce.bench.results._has_run", lambda _, seed, ran=ran: seed in ran)
+        assert seeds_that_ran(None) == wanted
+
+
 def test_documents_of_several_machines_are_read_as_one(out, preset, tmp_path):
     document = document_of(out)
     for seed in (0, 1):

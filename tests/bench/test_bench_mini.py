@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sottovoce.bench.plan import configure, with_models
-from sottovoce.bench.preset import Part, Size, bench_names, load_bench
+from sottovoce.bench.preset import Part, RowClaim, Size, bench_names, load_bench
+from sottovoce.bench.results import claimed
 from sottovoce.config import parse_tree
 from sottovoce.data.corpora import Synthetic
 
@@ -75,6 +76,21 @@ def test_effects_and_figures_are_about_rows_that_exist(name):
         for figure in figures:
             for line in figure["lines"].values():
                 assert set(line) <= rows, figure["title"]
+
+
+@pytest.mark.parametrize("name", ["real-epsilon", "less-noise"])
+def test_private_rows_spend_no_more_than_the_epsilon_they_are_named_after(name):
+    size = mini(name)
+    for row in size.rows:
+        config = configure(size, row).config
+        if row.kind != "federated" or config.privacy.sigma_dp == 0:
+            continue
+        users = config.participation
+        own = RowClaim(row=row.name, cohort_size=users.cohort_size, population=users.population)
+        named = re.search(r"epsilon (\d+)", f"{row.name} {row.note}")
+        assert claimed(config, own).epsilon.tightest <= float(named[1] if named else 8), row.name
+        assert config.randomness.source == "secure", row.name
+        assert config.privacy.target_delta < users.population**-1.1, row.name
 
 
 def test_every_benchmark_has_effects():

@@ -43,3 +43,9 @@ def test_rows_from_two_trainings_of_one_seed_model_are_noted():
     notes = machine_notes(rows)
     assert "different trainings of the seed model seed-key" in notes[0]
     assert notes[1:] == [f"From the model {'1' * 12}: a; c", f"From the model {'2' * 12}: b"]
+
+
+def test_rows_of_unknown_machines_are_named():
+    unknown = row("b, S=8")
+    rows = [row("a"), replace(unknown, runs=[replace(run, machines=[]) for run in unknown.runs])]
+    assert machine_notes(rows) == ["On which type of machine these rows were trained was not recorded: b, S=8."]

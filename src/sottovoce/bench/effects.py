@@ -7,6 +7,8 @@ central: 0.5} where federated learning recovers more than half of the gap to cen
 Some findings are about the balance of layers, not about WER. Such an effect has `norms`, weights of the logarithms of
 norms of layers: {ln1: 1, wqkv: -1} is a ratio of two norms in every row. The contrast compares rows by it, or has one
 row alone. It is above 1 in the paper's direction.
+
+The first effect of a benchmark is its main finding: it decides whether the benchmark counts as reproduced.
 """
 
 import math

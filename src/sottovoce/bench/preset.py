@@ -118,7 +118,7 @@ class Size(BaseModel):
     test: str | None = None
     rows: tuple[Row, ...] = ()
     claims: tuple[RowClaim, ...] = ()
-    effects: tuple[Effect, ...] = Field((), description="the paper's findings as contrasts of rows")
+    effects: tuple[Effect, ...] = Field((), description="the findings as contrasts of rows; the main one first")
     figures: tuple[Series, ...] = Field((), description="figures of rows that form a series")
     prices: PriceList | None = Field(None, description="what rows' WERs would cost by one recipe")
     paper_claims: str | None = Field(None, description="the table of the paper whose epsilons belong here")

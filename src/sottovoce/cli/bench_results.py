@@ -88,7 +88,7 @@ def write_documents_page(tables: "Sequence[tuple[BenchRun, Sequence[RowResult]]]
     from sottovoce.reports.page import DrawnPage, write_page
 
     if not any(row.runs for _, shown in tables for row in shown):
-        raise DataError(f"The documents have no row of {_names(tables)}, so there is no page to write.")
+        raise DataError(f"The documents have none of these rows of {_names(tables)}, so there is no page to write.")
     opening = (
         "Made from published documents: word errors, epsilons and mean norms. The curves of training and the ledgers "
         "are on pages that are made from the runs."
