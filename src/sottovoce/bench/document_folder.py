@@ -128,5 +128,6 @@ def _run_of(run: PublishedRun, words: Mapping[str, npt.NDArray[np.int64]]) -> Ru
         norms=run.norms,
         machines=run.machines,
         started_from=run.started_from,
+        ledger=run.ledger,
         folder=None,
     )

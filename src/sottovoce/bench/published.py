@@ -1,7 +1,7 @@
 """The results of a benchmark as a small document that can leave the machine: word errors, without names or audio.
 
     FOLDER/NAME-SIZE.json        every finished run: edits of each speaker by set, epsilon, sizes, norms of layers,
-                                 types of machine, and the hash of its seed model
+                                 types of machine, the hash of its seed model, and that of its verified ledger
 
 Speakers are numbered, in the order of their names: the same number is the same speaker in all rows and seeds, so that
 tables, intervals and verdicts can be computed again from documents alone (document_folder.py). Several documents of one
@@ -21,8 +21,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from sottovoce.bench.locks import Say, silent
 from sottovoce.bench.plan import BenchRun
 from sottovoce.bench.preset import Row
-from sottovoce.bench.results import RowResult, RunResult, Simulated, StartedFrom
+from sottovoce.bench.results import RowResult, RunResult, Simulated, StartedFrom, VerifiedLedger
 from sottovoce.bench.row_hashes import content_hashes, described_hash, row_code
+from sottovoce.bench.verified_ledgers import verified_ledger
 from sottovoce.errors import ConfigError, DataError
 from sottovoce.files import make_folder, written_whole
 from sottovoce.runs.documents import TrainingKind, read_json
@@ -80,6 +81,7 @@ class PublishedRun(BaseModel):
     norms: dict[str, tuple[Norm, ...]] = {}  # of gradients or users' deltas, by kind of layer and block
     machines: tuple[PlainMachine, ...] = ()  # documents of earlier versions have neither this nor the next
     started_from: StartedFrom | None = None
+    ledger: VerifiedLedger | None = None  # of runs that spent their epsilon
 
 
 class PublishedRow(BaseModel):
@@ -134,7 +136,7 @@ def document_name(bench: str) -> str:
 
 
 def publish(run: BenchRun, results: Iterable[RowResult]) -> PublishedBench:
-    """Return the document of all rows that have finished runs, as `collect` has them."""
+    """Return the document of all rows that have finished runs, as `collect` has them; their ledgers are verified."""
     words: dict[str, tuple[int, ...]] = {}
     rows, contents = [], content_hashes(run)
     for result in results:
@@ -183,6 +185,7 @@ def _published_run(run: RunResult) -> PublishedRun:
         norms={kind: tuple(blocks) for kind, blocks in run.norms.items()},
         machines=tuple(run.machines),
         started_from=run.started_from,
+        ledger=verified_ledger(run),
     )
 
 

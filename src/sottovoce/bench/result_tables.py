@@ -10,6 +10,7 @@ from sottovoce.bench.preset import Size
 from sottovoce.bench.prices import PRICE_HEADER, price_document, price_note, price_rows, price_table
 from sottovoce.bench.results import RowResult, Simulated
 from sottovoce.bench.verdicts import EffectResult, effect_results, reproduced
+from sottovoce.bench.verified_ledgers import ledger_note
 from sottovoce.evaluation.intervals import MeanOverSeeds
 from sottovoce.privacy.accounting import rounded_up, short_exponents, short_number
 from sottovoce.privacy.epsilons import PROTECTS_NOBODY
@@ -108,7 +109,7 @@ def _claim_text(claim: ClaimedEpsilon) -> str:
 
 def footnotes(results: Sequence[RowResult]) -> list[str]:
     """Return a line for every WER on another part than dev and test, every best model on dev that is clearly another
-    than the last one, every remark on a row or on the paper's numbers, and for different machines."""
+    than the last one, every remark on a row or on the paper's numbers, verified ledgers, and different machines."""
     lines = []
     for result in results:
         for part in result.row.also:
@@ -121,7 +122,7 @@ def footnotes(results: Sequence[RowResult]) -> list[str]:
         if result.note:
             whose = ", the paper's" if result.row.like or result.row.paper else ""
             lines.append(f"{result.row.name}{whose}: {result.note}")
-    return [*lines, *machine_notes(results)]
+    return [*lines, *filter(None, [ledger_note(results)]), *machine_notes(results)]
 
 
 def _best(result: RowResult) -> str:

@@ -57,6 +57,15 @@ class StartedFrom(BaseModel):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of the model file")
 
 
+class VerifiedLedger(BaseModel):
+    """The ledger of a run that spent an epsilon, as it was when it was verified."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    releases: int = Field(ge=1)
+    head: str = Field(pattern=r"^[0-9a-f]{64}$", description="the hash of its last line")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunResult:
     """One finished run: the word errors of its last model and of the best one on dev, and the epsilon it spent."""
@@ -71,6 +80,7 @@ class RunResult:
     norms: Norms
     machines: Sequence[Machine] = ()  # that it was trained on; none where that is not known
     started_from: StartedFrom | None = None
+    ledger: VerifiedLedger | None = None  # of published runs alone: verifying takes a second or more
     folder: Path | None  # None where the run is elsewhere
 
 
