@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli.arguments import ALL_CORES, AsJson, DryRun, Workers
-from sottovoce.cli.bench import Results, Seeds, prepare_and_train, require_places
+from sottovoce.cli.bench_options import Results, Seeds, require_places
 from sottovoce.cli.bench_results import keep_document, print_results, seeds_option
+from sottovoce.cli.bench_runs import prepare_and_train
 from sottovoce.cli.console import note, print_json
 
 
