@@ -16,7 +16,7 @@ from sottovoce.data.corpora import Synthetic
 PRESETS = Path(__file__).parents[2] / "src" / "sottovoce" / "bench" / "presets"
 LIST = Path(__file__).parents[2] / "docs" / "benchmark.md"
 HELD_OUT = {"dev": 40, "test": 160}
-CROWD_HELD_OUT = {"dev": 100, "test": 1000}
+CROWD_HELD_OUT = {"dev": 100, "test": 3000}
 OTHERS_HELD_OUT = {"real-speech": {"dev": 6, "test": 14}, "real-epsilon": CROWD_HELD_OUT, "less-noise": CROWD_HELD_OUT}
 REAL_SPEAKERS = {"an4": 84, "digits": 60}
 each_bench = pytest.mark.parametrize("name", bench_names())
