@@ -77,11 +77,11 @@ def test_users_are_those_with_whom_the_noise_spends_the_same_epsilon():
         sigma_dp=config.privacy.sigma_dp,
         central_steps=25,
         epsilon=None,
-        target_delta=1e-5,
+        target_delta=config.privacy.target_delta,
     )
     assert epsilon_of(plan, "pld") == pytest.approx(8.0, rel=1e-3)
-    assert price.population == 20_000
-    assert 8_000 < users < 10_000, "half the epsilon with 20,000 users, or half the users"
+    assert price.population == 40_000
+    assert 14_000 < users < 18_000, "half the epsilon with 40,000 users, or two fifths of the users"
 
 
 def test_there_are_no_prices_without_a_whole_rising_curve():
@@ -119,7 +119,7 @@ def test_tables_pages_and_documents_show_prices(tmp_path):
     run = BenchRun.choose("less-noise", seeds=3, out=tmp_path)
     text = section(run, shown, "sotto bench run less-noise")
     assert "| dim | -2.5 ± " in text
-    assert "`epsilon 8`, 20,000 users" in text
+    assert "`epsilon 8`, 40,000 users" in text
     assert [price["row"] for price in document(run, shown)["prices"]] == list(PRICED)
     page = effects_section(size, shown)
     assert any("Price list" in str(element) for element in page.elements)
