@@ -135,13 +135,17 @@ def document_name(bench: str) -> str:
     return Path(bench).name
 
 
-def publish(run: BenchRun, results: Iterable[RowResult]) -> PublishedBench:
-    """Return the document of all rows that have finished runs, as `collect` has them; their ledgers are verified."""
+def publish(run: BenchRun, results: Iterable[RowResult], *, verify: bool = False) -> PublishedBench:
+    """Return the document of all rows that have finished runs, as `collect` has them.
+
+    With `verify`, for others to read, it names the ledgers of runs that spent an epsilon, each verified now; raise
+    PrivacyError with the first that does not hold.
+    """
     words: dict[str, tuple[int, ...]] = {}
     rows, contents = [], content_hashes(run)
     for result in results:
         if result.runs:
-            rows.append(_published_row(run, result, contents[result.row.name]))
+            rows.append(_published_row(run, result, contents[result.row.name], verify=verify))
             for one in result.runs:
                 words |= {counts.part: tuple(map(int, counts.words)) for counts in one.last.values()}
     return PublishedBench(
@@ -149,10 +153,11 @@ def publish(run: BenchRun, results: Iterable[RowResult]) -> PublishedBench:
     )
 
 
-def _published_row(run: BenchRun, result: RowResult, content: str) -> PublishedRow:
-    sizes = result.simulated
+def _published_row(run: BenchRun, result: RowResult, content: str, *, verify: bool) -> PublishedRow:
+    sizes, name = result.simulated, result.row.name
+    ledgers = [verified_ledger(name, one) if verify else one.ledger for one in result.runs]
     return PublishedRow(
-        row=result.row.name,
+        row=name,
         kind=result.kind,
         code=row_code(run, result.row),
         described=described_hash(run, result.row),
@@ -160,11 +165,11 @@ def _published_row(run: BenchRun, result: RowResult, content: str) -> PublishedR
         cohort_size=None if sizes is None else sizes.cohort_size,
         population=None if sizes is None else sizes.population,
         central_steps=None if sizes is None else sizes.central_steps,
-        runs=tuple(map(_published_run, result.runs)),
+        runs=tuple(map(_published_run, result.runs, ledgers)),
     )
 
 
-def _published_run(run: RunResult) -> PublishedRun:
+def _published_run(run: RunResult, ledger: VerifiedLedger | None) -> PublishedRun:
     last, best = (
         PublishedModel(
             steps=steps,
@@ -185,7 +190,7 @@ def _published_run(run: RunResult) -> PublishedRun:
         norms={kind: tuple(blocks) for kind, blocks in run.norms.items()},
         machines=tuple(run.machines),
         started_from=run.started_from,
-        ledger=verified_ledger(run),
+        ledger=ledger,
     )
 
 
@@ -272,9 +277,12 @@ def joined_row(one: PublishedRow, other: PublishedRow, path: Path) -> PublishedR
         raise DataError(f"{path} has the row {other.row!r} on parts of other names than another document. Keep one.")
     runs = {run.seed: run for run in one.runs}
     for run in other.runs:
-        if run.seed in runs and runs[run.seed].key != run.key:
+        before = runs.get(run.seed, run)
+        # A key knows nothing of secure noise: two runs of one key are told apart by their ledgers.
+        ledgers = {one.ledger for one in (before, run) if one.ledger is not None}
+        if before.key != run.key or len(ledgers) > 1:
             raise DataError(f"{path} has another run of the row {other.row!r}, seed {run.seed}. Keep one of them.")
-        runs[run.seed] = run
+        runs[run.seed] = run.model_copy(update={"ledger": next(iter(ledgers), None)})
     return one.model_copy(update={"runs": tuple(runs[seed] for seed in sorted(runs))})
 
 

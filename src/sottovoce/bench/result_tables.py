@@ -210,6 +210,7 @@ def _row_document(size: Size, result: RowResult) -> dict[str, Any]:
         "note": result.note,
         "runs": [str(folder) for folder in result.folders],
         "machines": [machine.model_dump() for machine in result.machines],
+        "ledgers": {str(run.seed): run.ledger.model_dump() for run in result.runs if run.ledger is not None},
     }
 
 

@@ -6,22 +6,26 @@ Only of runs that have spent an epsilon, with secure cohorts and noise: that of 
 from collections.abc import Iterable
 
 from sottovoce.bench.results import RowResult, RunResult, VerifiedLedger
+from sottovoce.errors import DataError, PrivacyError
 from sottovoce.privacy.claims import open_account
 from sottovoce.runs.verification import verified_account
 
 _NAMED = 12  # characters of a hash
 
 
-def verified_ledger(run: RunResult) -> VerifiedLedger | None:
-    """Return what the ledger of a run proves, verified now if the run is here; None where no epsilon was spent.
+def verified_ledger(row: str, run: RunResult) -> VerifiedLedger | None:
+    """Return what the ledger of a row's run proves, verified now if the run is here; None where no epsilon was spent.
 
-    Raise PrivacyError where the ledger contradicts itself, the configuration or a model.
+    Raise PrivacyError where the ledger is missing, or contradicts itself, the configuration or a model.
     """
     if run.folder is None or run.epsilon.tightest is None:
         return run.ledger
-    if open_account(run.folder).header.simulated:
-        return None
-    account = verified_account(run.folder)
+    try:
+        if open_account(run.folder).header.simulated:
+            return None
+        account = verified_account(run.folder)
+    except (PrivacyError, DataError) as error:
+        raise PrivacyError(f"The row {row!r}, seed {run.seed}, has no ledger that holds: {error}") from None
     return VerifiedLedger(releases=account.releases, head=account.content.mark.head)
 
 
@@ -31,7 +35,8 @@ def ledger_note(results: Iterable[RowResult]) -> str:
     named = [f"{name} ({', '.join(ledgers)})" for name, ledgers in rows.items() if ledgers]
     if not named:
         return ""
-    return f"Ledgers that `sotto privacy verify` accepts, and the hash of the last line: {'; '.join(named)}."
+    what = "Ledgers that `sotto privacy verify` accepted when they were exported, and the hash of the last line"
+    return f"{what}: {'; '.join(named)}."
 
 
 def _named(seed: int, ledger: VerifiedLedger) -> str:

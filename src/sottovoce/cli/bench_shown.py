@@ -101,8 +101,9 @@ def export(
     """Write the results of finished runs as a small document: word errors by speaker number, epsilon, sizes.
 
     Tables, intervals and verdicts are computed from such documents as from runs: `sotto bench summary --from FOLDER`.
-    It holds no names and no audio, but error rates of single speakers of dev and test, and the type of machine. Rows
-    and seeds of today's benchmark that a document in the folder has besides are kept.
+    The ledgers of runs that spent an epsilon are verified first. It holds no names and no audio, but error rates of
+    single speakers of dev and test, and the type of machine. Rows and seeds of today's benchmark that a document in the
+    folder has besides are kept.
 
     Example: sotto bench export dp-results --to docs/results
     """
@@ -113,7 +114,7 @@ def export(
     require_folder(to)
     if seeds is None:
         chosen = replace(chosen, seeds=seeds_that_ran(chosen))
-    document = publish(chosen, collect(chosen))
+    document = publish(chosen, collect(chosen), verify=True)
     if not document.rows:
         raise DataError(f"No row of {name} has run below {out}. Run it first: sotto bench run {name} --out {out}")
     try:
